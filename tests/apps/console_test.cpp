@@ -117,6 +117,37 @@ TEST_F(ConsoleTest, EndsASessionWithItsToken) {
   expect_problem(served.get("/v1/records"), 401, "unauthorized");
 }
 
+// Also if nobody asked between two reloads, and the old token is the present one again.
+TEST_F(ConsoleTest, AnEndedSessionStaysEnded) {
+  AdminToken ours(file, "--admin-token-file");
+  Served served(store, ours, {.clock = clock});
+  served.sign_in(R"({"token":"0123456789abcdef"})");
+  for (const char* const line : {"another-0123456789\n", "0123456789abcdef\n"}) {
+    std::ofstream(file) << line;
+    ours.reload();
+    served.console.end_changed();
+  }
+  expect_problem(served.get("/v1/records"), 401, "unauthorized");
+}
+
+// A client without any credentials may send a body: it must cost next to nothing.
+TEST_F(ConsoleTest, RefusesBodiesThatWouldCost) {
+  const AdminToken ours(file, "--admin-token-file");
+  Served served(store, ours, {.clock = clock});
+  std::string wide = "{";
+  for (int i = 0; i < 190'000; ++i) wide += '"' + std::to_string(i) + "\":0,";
+  expect_problem(served.sign_in(wide + "\"x\":0}"), 400, "bad-request", "more than 100 members");
+  const std::string deep = R"({"token":)" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  expect_problem(served.sign_in(deep), 400, "bad-request", "more than 16 levels");
+  const Record record = unknown("k");
+  const std::string result = R"({"as":"completed","reason":"x","result":{"x":)" + deep + "}}";
+  expect_problem(served.ask("POST", path_of(record) + "/resolve", result,
+                            {{"Authorization", "Bearer 0123456789abcdef"},
+                             {"Content-Type", "application/json"},
+                             {"If-Match", tag_of(record)}}),
+                 400, "bad-request", "more than 16 levels");
+}
+
 TEST_F(ConsoleTest, SaysThatItNeedsAToken) {
   Served served(store, token, {.clock = clock});
   for (const char* const path : {"/console", "/console/", "/console/index.html", "/v1/session"}) {

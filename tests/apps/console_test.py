@@ -1,8 +1,10 @@
 """console_test.py ONCE: `once console` from outside: who gets in, what a session may do, and what is noted."""
+import concurrent.futures
 import http.client
 import json
 import re
 import signal
+import sqlite3
 
 import harness
 from harness import Case
@@ -78,9 +80,11 @@ class Console(Case):
                 self.expect_problem(self.ask("GET", target, headers={name: session[name]}), 401, "unauthorized")
                 wrong = {**session, name: session[name][:-1] + ("1" if session[name][-1] == "0" else "0")}
                 self.expect_problem(self.ask("GET", target, headers=wrong), 401, "unauthorized")
-        # Another server of this host sets a cookie of the same name: neither of the two counts.
-        twice = {**session, "Cookie": f"once-{self.port}=x; {session['Cookie']}"}
-        self.expect_problem(self.ask("GET", "/v1/records", headers=twice), 401, "unauthorized")
+        # Another server of this host sets a cookie of the same name: it does not lock the page out.
+        for cookies in (f"once-{self.port}=x; {session['Cookie']}", f"{session['Cookie']}; once-{self.port}=x"):
+            self.assertEqual(self.ask("GET", "/v1/records", headers={**session, "Cookie": cookies})[0], 200)
+        stranger = {**session, "Cookie": f"once-{self.port}=x; once-{self.port}={'0' * 32}"}
+        self.expect_problem(self.ask("GET", "/v1/records", headers=stranger), 401, "unauthorized")
 
     def test_attempts_are_bounded(self):
         link = self.start_console()
@@ -96,8 +100,8 @@ class Console(Case):
         for host in ("evil.example", f"evil.example:{self.port}", "127.0.0.1.evil.example"):
             for target in ("/console", "/console/", "/v1/session", "/v1/records"):
                 self.expect_problem(self.ask("GET", target, headers={**session, "Host": host}), 403, "forbidden")
-        self.assertEqual(self.ask("GET", "/metrics", headers={"Host": "evil.example"})[0], 403)
-        self.assertEqual(self.ask("GET", "/metrics", headers=SAME)[0], 403)
+        # They name scopes, and have no session.
+        self.assertEqual(self.ask("GET", "/metrics", headers=session)[0], 404)
 
     def test_another_origin_changes_nothing(self):
         link = self.start_console()
@@ -226,6 +230,42 @@ class Console(Case):
             self.assertEqual(self.ask("GET", "/v1/records", headers=session)[0], 200)
             self.process.send_signal(number)
             self.assertEqual(self.process.wait(harness.DEADLINE_S), 0)
+
+    def test_what_waits_at_the_end_is_not_done(self):
+        for number in range(4):
+            self.once("run", "--key", f"held-{number}", "--on-failure", "hold", "--", "false")
+        session = self.sign_in(self.start_console())
+        paths = [self.path_of(f"held-{number}") for number in range(4)]
+        tags = [self.ask("GET", path + "?include=", headers=session)[1]["etag"] for path in paths]
+
+        def release(path, tag):
+            try:
+                return self.ask("POST", path + "/release", {"reason": "the bank was down"}, {**session, **SAME, "If-Match": tag})[0]
+            except (OSError, http.client.HTTPException):
+                return None  # Closed.
+
+        database = sqlite3.connect(self.path("once.db"), isolation_level=None)
+        self.addCleanup(database.close)
+        database.execute("BEGIN EXCLUSIVE")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            # One waits for the file, the others for their turn.
+            asked = [pool.submit(release, path, tag) for path, tag in zip(paths, tags)]
+            harness.wait_until(lambda: self.connections() == 4, "all have arrived")
+            self.process.send_signal(signal.SIGTERM)
+            harness.wait_until(lambda: sum(one.done() for one in asked) >= 3, "those that wait are answered")
+            database.execute("ROLLBACK")
+        self.assertEqual(self.process.wait(harness.DEADLINE_S), 0)
+        self.assertLessEqual({one.result() for one in asked}, {200, 503, None})
+        self.assertLessEqual(sum(self.show(f"held-{number}")["standing"] == "released" for number in range(4)), 1)
+
+    def connections(self):
+        """That the program has accepted."""
+        place = f"0100007F:{self.port:04X}"
+        return sum(line.split()[1] == place and line.split()[3] == "01"
+                   for line in harness.pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+
+    def test_a_name_is_not_empty(self):
+        self.expect(self.once("console", "--who", " "), 64, stdout=b"", stderr=b"--who is empty")
 
     def test_where_it_listens(self):
         self.start_console()

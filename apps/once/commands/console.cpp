@@ -20,6 +20,7 @@
 #include "commands/commands.hpp"
 #include "operators/admin_port.hpp"
 #include "operators/admin_token.hpp"
+#include "operators/answers.hpp"
 #include "operators/audit_log.hpp"
 #include "operators/console.hpp"
 #include "operators/operators.hpp"
@@ -44,7 +45,8 @@ struct ConsoleFlags {
 
 // Blocks them for the whole process, if done before any other thread starts.
 Fd take_end_signals() {
-  std::signal(SIGPIPE, SIG_IGN);
+  // A line for the audit log that is too long for the limit of a file's size is refused, and ends nobody.
+  for (const int ignored : {SIGPIPE, SIGXFSZ, SIGTTIN}) std::signal(ignored, SIG_IGN);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -53,19 +55,37 @@ Fd take_end_signals() {
   return Fd(signalfd(-1, &signals, SFD_CLOEXEC));
 }
 
+// From now on they end the process.
+void let_signals_end() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+// They tell the scopes' names, and here everybody needs a session.
+http::Answer no_metrics() {
+  return operators_problem("not-found", 404, "There is nothing at this path", "once console has no metrics.");
+}
+
 // Until a signal to end comes. Calls `enter` for each line that is typed at a terminal.
 void wait_for_end(const Fd& signals, const std::function<void()>& enter) {
   std::array<pollfd, 2> ready{{{.fd = signals.get(), .events = POLLIN, .revents = 0},
                                {.fd = isatty(STDIN_FILENO) != 0 ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}}};
   for (;;) {
     if (poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) return;
-    if (ready[0].revents != 0) return;
+    if (ready[0].revents != 0) {
+      signalfd_siginfo taken{};
+      static_cast<void>(read(signals.get(), &taken, sizeof taken));  // Else it would come again when it may end us.
+      return;
+    }
     if (ready[1].revents == 0) continue;
     std::array<char, 256> typed{};
     if (read(STDIN_FILENO, typed.data(), typed.size()) > 0) {
       enter();
     } else {
-      ready[1].fd = -1;  // The terminal is gone.
+      ready[1].fd = -1;  // The terminal is gone, or another job's.
     }
   }
 }
@@ -79,6 +99,10 @@ int console(const ConsoleFlags& flags) {
                     "[::1] or localhost only, not on " +
                         address.host);
   }
+  const Identity identity{.name = flags.who.empty() ? who() : flags.who, .reads_only = flags.read_only};
+  if (identity.name.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw Exception(ErrorKind::misuse, "--who is empty: say who changes the records, or leave it out");
+  }
   const Fd signals = take_end_signals();
   const StoreAccess access = open_to_look(flags.store);
   std::optional<AuditLog> audit;
@@ -89,15 +113,14 @@ int console(const ConsoleFlags& flags) {
   if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
   Operators operators(access, no_token, overview_sources(look ? &*look : nullptr, nullptr), &console);
   Engine engine({.store = access.store});
-  const proxy::AdminServer server(
-      engine,
-      {.listen = address,
-       .metrics = [&] { return look ? look->text() : std::string(); },
-       .unready = {},
-       .operators = [&](const http::Request& request,
-                        Callback<void(http::Answer)> done) { operators.answer_later(request, std::move(done)); },
-       .refuse_metrics = [&](const http::Request& request) { return no_token.refuse(request); }});
-  const Identity identity{.name = flags.who.empty() ? who() : flags.who, .reads_only = flags.read_only};
+  const proxy::AdminServer server(engine, {.listen = address,
+                                           .metrics = [] { return std::string(); },
+                                           .unready = {},
+                                           .operators =
+                                               [&](const http::Request& request, Callback<void(http::Answer)> done) {
+                                                 operators.answer_later(request, std::move(done));
+                                               },
+                                           .refuse_metrics = [](const http::Request&) { return no_metrics(); }});
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
   const std::string page = "http://" + (is_ipv6 ? "[" + address.host + "]" : address.host) + ":" +
                            std::to_string(server.port()) + "/console/#link=";
@@ -108,6 +131,8 @@ int console(const ConsoleFlags& flags) {
   say("open this link within 60 s; it works once." +
       std::string(isatty(STDIN_FILENO) != 0 ? " Press Enter for another one." : ""));
   wait_for_end(signals, show_link);
+  let_signals_end();  // A second one does not wait for a store.
+  operators.stop();
   return exit_ok;
 }
 

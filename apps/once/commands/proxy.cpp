@@ -123,7 +123,7 @@ struct Reading {
   std::vector<Complaint> complaints;  // Not empty: the settings must not be used.
 };
 
-Reading read_all(const ProxyCommand& command) {
+Reading read_proxy(const ProxyCommand& command) {
   Reading reading;
   ProxyFile file;
   if (!command.config.empty()) file = read_proxy_file(command.config, reading.complaints);
@@ -138,7 +138,7 @@ Reading read_all(const ProxyCommand& command) {
 }
 
 int check_settings(const ProxyCommand& command) {
-  const Reading reading = read_all(command);
+  const Reading reading = read_proxy(command);
   const int code = reading.complaints.empty() ? exit_ok : exit_usage;
   if (command.json) return print(settings_json(reading.given, reading.routes, reading.complaints), code);
   for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
@@ -151,12 +151,14 @@ class Reloading {
  public:
   // `rules`: the present ones. `complete`: applied to rules before they are used.
   Reloading(const ProxyCommand& command, Given given, http::Routes rules, proxy::Proxy& proxy,
-            std::vector<AdminToken*> tokens, AccessLog& log, std::function<http::Routes(http::Routes)> complete)
+            std::vector<AdminToken*> tokens, Console& console, AccessLog& log,
+            std::function<http::Routes(http::Routes)> complete)
       : command_(command),
         given_(std::move(given)),
         rules_(std::move(rules)),
         proxy_(proxy),
         tokens_(std::move(tokens)),
+        console_(console),
         log_(log),
         complete_(std::move(complete)) {}
 
@@ -176,7 +178,7 @@ class Reloading {
 
   // False: it has reported why.
   bool reload(Millis& stop_within) {
-    const Reading reading = read_all(command_);
+    const Reading reading = read_proxy(command_);
     if (!reading.complaints.empty()) {
       for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
       say("not reloaded: the settings are wrong. The old ones stay in force.");
@@ -186,6 +188,7 @@ class Reloading {
     if (!accepts_keys(key_change(rules_, settings.rules), settings.accepted_key_change)) return false;
     try {
       for (AdminToken* const token : tokens_) token->reload();
+      console_.end_changed();
       proxy_.reload_certificates();
       log_.reopen(reading.settings.access_log);
       tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
@@ -224,6 +227,7 @@ class Reloading {
   http::Routes rules_;  // The present rules, as read.
   proxy::Proxy& proxy_;
   const std::vector<AdminToken*> tokens_;
+  Console& console_;
   AccessLog& log_;
   const std::function<http::Routes(http::Routes)> complete_;
 };
@@ -233,7 +237,7 @@ int run_proxy(const ProxyCommand& command) {
   stores::stop_counting_sqlite_memory();
   const sigset_t signals = take_signals();
   const std::uint64_t files = raise_file_limit();
-  auto [given, routes, settings, complaints] = read_all(command);
+  auto [given, routes, settings, complaints] = read_proxy(command);
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
   if (const std::string told = told_variables(given); !told.empty()) say("from the environment: " + told);
@@ -281,7 +285,8 @@ int run_proxy(const ProxyCommand& command) {
         std::to_string(files) + " files (ulimit -Hn), enough for " + std::to_string(files / 2) +
         " connections: raise the limit, or lower --max-connections");
   }
-  Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, log, complete);
+  Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, console, log,
+                      complete);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP)
     metrics->count_reload(reloading.reload(settings.stop_within));
@@ -291,6 +296,7 @@ int run_proxy(const ProxyCommand& command) {
     say("closing " + std::to_string(proxy->connections()) +
         " connections; the outcomes of running operations are recorded as ambiguous");
   }
+  operators.stop();  // What waits for the store is answered, and not carried out: the proxy waits for every answer.
   proxy.reset();
   return exit_ok;
 }

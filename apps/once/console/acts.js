@@ -55,6 +55,10 @@ function body_of(act, form) {
   return body;
 }
 
+// The history keeps 256 bytes of a reason.
+const is_reason = (kept, reason) => kept === reason
+  || (new TextEncoder().encode(kept).length > 240 && reason.startsWith(kept.replace(/(\.\.\.|\u2026)$/, "")));
+
 // Whether an act whose answer was lost was done. Its own entry in the history says so; `seen` is the record before it.
 async function what_became(act, key, seen, reason, who) {
   let now;
@@ -65,7 +69,7 @@ async function what_became(act, key, seen, reason, who) {
     throw problem;
   }
   const ours = (record) => record.history.filter((entry) =>
-    entry.attempt === 0 && entry.why === reason && (!who || entry.who === who)).length;
+    entry.attempt === 0 && is_reason(entry.why, reason) && (!who || entry.who === who)).length;
   if (act !== "remove" && ours(now.body) > ours(seen)) return { done: true, ...now };
   return { done: false, same: now.body.owner === seen.owner && now.body.revision === seen.revision, ...now };
 }

@@ -97,10 +97,10 @@ function Console({ session, on_sign_out }) {
 
 // The one-time link's secret leaves the address before anything else happens.
 function take_link() {
-  const link = /^#link=(.+)$/.exec(location.hash);
+  const link = /^#link=([0-9a-f]+)$/.exec(location.hash);
   if (!link) return null;
   history.replaceState(null, "", "#/");
-  return decodeURIComponent(link[1]);
+  return link[1];
 }
 let link = take_link();
 

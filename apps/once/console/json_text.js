@@ -10,7 +10,10 @@ const is_json = (text) => {
   }
 };
 
-// [[kind, text], ...] with kinds "name", "string", "number", "word" and "" (the rest), or null: it is no JSON.
+const most_levels = 64;  // Each level indents all that is in it: without a bound, 30 KB of "[" become a gigabyte.
+
+// [[kind, text], ...] with kinds "name", "string", "number", "word" and "" (the rest), or null: it is no JSON, or has too
+// many levels.
 export function indented(text) {
   if (!is_json(text)) return null;
   const pieces = [];
@@ -25,7 +28,12 @@ export function indented(text) {
     pieces.push([kind, piece]);
   };
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) || [];
-  let depth = 0;
+  let depth = 0, deepest = 0;
+  for (const token of tokens) {
+    if (token === "{" || token === "[") deepest = Math.max(deepest, ++depth);
+    if (token === "}" || token === "]") --depth;
+  }
+  if (deepest > most_levels) return null;
   const line = () => put("", `\n${"  ".repeat(depth)}`);
   tokens.forEach((token, index) => {
     const next = tokens[index + 1];

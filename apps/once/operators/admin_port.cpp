@@ -56,4 +56,9 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
   server_.emplace(engine, std::move(options));
 }
 
+// What waits for the store is answered, and not carried out: the server waits for every answer.
+AdminPort::~AdminPort() {
+  if (operators_) operators_->stop();
+}
+
 }  // namespace once::cli

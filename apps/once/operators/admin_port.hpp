@@ -40,6 +40,9 @@ class AdminPort {
   // AdminOptions. `sources`: as for Operators.
   AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine& engine, std::function<std::string()> metrics,
             std::function<std::string()> unready, OverviewSources sources = {});
+  AdminPort(const AdminPort&) = delete;
+  AdminPort& operator=(const AdminPort&) = delete;
+  ~AdminPort();
 
   [[nodiscard]] std::uint16_t port() const noexcept { return server_ ? server_->port() : 0; }  // 0: none.
 

@@ -52,8 +52,8 @@ std::optional<http::Answer> refuse_site(const http::Request& request) {
                    "The browser must say Sec-Fetch-Site: same-origin. Nothing was changed.");
 }
 
-// Its value, if there is exactly one cookie of this name: another one may be set by another server of this host.
-std::string_view cookie_of(const http::Request& request, const std::string& name) {
+// The values of all cookies of this name: another server of this host may have set one, too.
+std::vector<std::string_view> cookies_of(const http::Request& request, const std::string& name) {
   std::vector<std::string_view> found;
   for (std::string_view line : values_of(request, "Cookie")) {
     while (!line.empty()) {
@@ -64,7 +64,9 @@ std::string_view cookie_of(const http::Request& request, const std::string& name
       if (equals != std::string_view::npos && one.substr(0, equals) == name) found.push_back(one.substr(equals + 1));
     }
   }
-  return found.size() == 1 ? found.front() : std::string_view();
+  constexpr std::size_t most = 8;
+  found.resize(std::min(found.size(), most));
+  return found;
 }
 
 std::string_view half_of(const http::Request& request) {
@@ -146,6 +148,10 @@ std::string Console::cookie_name(const http::Request& request) const {
   return options_.by_tls ? "__Host-" + name : name;
 }
 
+std::vector<std::string_view> Console::cookies(const http::Request& request) const {
+  return cookies_of(request, cookie_name(request));
+}
+
 std::optional<http::Answer> Console::answer(const http::Request& request) {
   const std::string_view path = path_of(request);
   const bool is_session = path == session_path;
@@ -169,14 +175,16 @@ std::optional<http::Answer> Console::answer(const http::Request& request) {
 
 bool Console::decides(const http::Request& request) const {
   if (options_.by_links || !values_of(request, "Once-Session").empty()) return true;
-  return values_of(request, "Authorization").empty() && !cookie_of(request, cookie_name(request)).empty();
+  return token_.is_set() && values_of(request, "Authorization").empty() && !cookies(request).empty();
 }
 
 std::optional<http::Answer> Console::admit(const http::Request& request, Caller& caller) {
   if (auto refused = refuse_host(request)) return refused;
-  sessions_.end_others(token_.digest());
+  end_changed();  // Also one that signed in while the token was read again.
   caller.audit = options_.audit;
-  caller.session = sessions_.find(cookie_of(request, cookie_name(request)), half_of(request));
+  for (const std::string_view cookie : cookies(request)) {
+    if (!caller.session) caller.session = sessions_.find(cookie, half_of(request));
+  }
   if (!caller.session) return unauthorized("There is no such session", "Sign in: the session has ended, or never was.");
   if (reads(request)) return std::nullopt;
   if (auto refused = refuse_site(request)) return refused;
@@ -191,7 +199,7 @@ http::Answer Console::session(const http::Request& request) {
   if (reads(request)) {
     return json_answer(200, {{"name", caller.session->name}, {"role", role_of(*caller.session)}});
   }
-  sessions_.end(cookie_of(request, cookie_name(request)), half_of(request));
+  for (const std::string_view cookie : cookies(request)) sessions_.end(cookie, half_of(request));
   static_cast<void>(caller.note({{"event", "sign-out"}}));  // The session has ended in any case.
   return {.status = 204, .reason = {}, .headers = {{"Cache-Control", "no-store"}}, .body = {}};
 }
@@ -215,7 +223,7 @@ http::Answer Console::sign_in(const http::Request& request) {
   if (link) {
     caller.session = sessions_.take_link(*link);
   } else if (token_.is(*token)) {
-    credential = token_.digest();
+    credential = sha256(*token);
     caller.session = Identity{.name = options_.name};
   }
   const Json line{{"event", caller.session ? "sign-in" : "sign-in-refused"}, {"by", link ? "link" : "token"}};

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <once/clock.hpp>
 #include <once/frontends/http/message.hpp>
@@ -41,6 +43,9 @@ class Console {
   // The secret of a link for one use within 60 s: what stands behind "/console/#link=".
   std::string new_link(Identity identity) { return sessions_.new_link(std::move(identity)); }
 
+  // Ends the sessions of another token than the present one.
+  void end_changed() { sessions_.end_others(token_.digest()); }
+
   // For the paths /console, those below it, and /v1/session. Empty: another path. Throws Exception(misuse) for a body
   // that is wrong.
   std::optional<http::Answer> answer(const http::Request& request);
@@ -53,6 +58,7 @@ class Console {
   [[nodiscard]] AuditLog* audit() const noexcept { return options_.audit; }
 
  private:
+  [[nodiscard]] std::vector<std::string_view> cookies(const http::Request& request) const;
   [[nodiscard]] std::optional<http::Answer> refuse_host(const http::Request& request) const;
   [[nodiscard]] std::string cookie_name(const http::Request& request) const;
   http::Answer session(const http::Request& request);

@@ -36,7 +36,7 @@ constexpr std::size_t largest_page = 500;
 constexpr std::size_t records_at_once = 500;  // That are read from the store.
 constexpr unsigned most_reads = 20;           // Of the store, for one request.
 constexpr std::size_t most_lookups = 64;      // Of keys that a searched text may be.
-constexpr std::size_t most_told = 16;         // Of the records that these find.
+constexpr std::size_t most_found = 16;        // Of the records that these find.
 constexpr std::size_t mark_bytes = 16;
 
 // A record, in a cursor. Keys are up to 1024 bytes, so they are digested.
@@ -274,7 +274,7 @@ class Listed {
 
   std::optional<Error> look_up(const std::vector<std::string>& prefixes) {
     for (const std::string& key : keys_of(wanted_.text, wanted_.filter, access_.raw_scopes, prefixes)) {
-      if (is_full() || place_.told.size() == most_told) break;
+      if (is_full() || place_.told.size() == most_found) break;
       const Answer found = blocking::get(*access_.store, key);
       if (found.status == Answer::Status::failed) {
         if (found.error.kind != ErrorKind::corrupt) return found.error;

@@ -144,11 +144,14 @@ Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSource
 Operators::~Operators() { stop(); }
 
 void Operators::stop() {
+  std::deque<Waiting> left;
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
+    left.swap(waiting_);
   }
   news_.notify_all();
+  for (Waiting& one : left) one.done(stopping());
 }
 
 std::optional<http::Answer> Operators::answer_at_once(const http::Request& request, Caller& caller) const {
@@ -200,7 +203,7 @@ void Operators::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     news_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
-    if (ending_) break;
+    if (ending_) return;
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
@@ -209,11 +212,6 @@ void Operators::work() {
     for (const http::Header& line : next.headers) request.headers.push_back({line.name, line.value});
     next.done(answer(request));
     lock.lock();
-  }
-  std::deque<Waiting> left = std::exchange(waiting_, {});
-  lock.unlock();
-  for (Waiting& one : left) {
-    one.done(stopping());
   }
 }
 

@@ -77,7 +77,27 @@ std::string Query::digest_without(const std::set<std::string>& names) const {
   return to_hex(sha256(all)).substr(0, digits);
 }
 
-Members::Members(std::string_view body) : json_(Json::parse(body, nullptr, false)) {
+namespace {
+
+// Refuses what no operator sends: many levels, as a copy of the JSON recurses, and many members, as each name is looked
+// for among those before it.
+Json parsed(std::string_view body) {
+  constexpr int most_levels = 16;
+  constexpr std::size_t most_members = 100;
+  std::size_t members = 0;
+  const auto check = [&](int level, Json::parse_event_t event, const Json& /*part*/) {
+    if (level > most_levels) throw wrong("the body has more than 16 levels");
+    if (event == Json::parse_event_t::key && ++members > most_members) {
+      throw wrong("the body has more than 100 members");
+    }
+    return true;
+  };
+  return Json::parse(body, check, false);
+}
+
+}  // namespace
+
+Members::Members(std::string_view body) : json_(parsed(body)) {
   if (!json_.is_object()) throw wrong("the body is not a JSON object");
 }
 
