@@ -97,6 +97,7 @@ class Stack:
         self.service = Process("the service", lambda port: [options.service, port, self.ledger.path],
                                options.port + 10, self.directory / "service.log")
         self.proxies = []
+        self.console = None
         try:
             self.service.start()
             for name in () if options.without_once else ("a", "b"):
@@ -117,6 +118,20 @@ class Stack:
             "--reconcile-settle", f"{SETTLE_S * 1000:.0f}ms", "--reconcile-interval", "500ms",
             "--access-log", self.directory / f"access-{name}.log"]
 
+    def open_console(self):
+        """A link to `once console` on the store, for one use within a minute."""
+        with open(self.directory / "console.log", "ab") as log:
+            self.console = subprocess.Popen([*WITH_US, self.once, *self.console_command], stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        link = self.console.stdout.readline().strip()
+        if not link:
+            raise RuntimeError(f"once console does not start; {self.directory}/console.log says why")
+        return link
+
+    @property
+    def console_command(self):
+        return ["console", "--store", self.store, "--stats-interval", "1s"]
+
     @property
     def doors(self):
         """Where clients can go."""
@@ -132,6 +147,9 @@ class Stack:
         return done.stdout
 
     def stop(self):
+        if self.console is not None:
+            self.console.kill()
+            self.console.wait()
         for process in [*self.proxies, self.service]:
             if process.popen is not None:
                 process.kill()

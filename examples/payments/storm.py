@@ -260,6 +260,9 @@ def run(options):
                   "Paste\nthese: a charge, the same again (its answer is replayed), and its key with another amount "
                   "(refused).\n")
             print("\n".join(f"  {line}" for line in curl_lines(ports[0])) + "\n", flush=True)
+            if options.stay:
+                print("Watch it in a browser. The link works once, within a minute; the command makes another one.\n\n"
+                      f"  {stack.open_console()}\n  {stack.once} {' '.join(stack.console_command)}\n", flush=True)
         storm = Storm(options, stack)
         storm.play()
         if not options.without_once:
