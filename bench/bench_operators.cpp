@@ -5,15 +5,12 @@
 // Of a hundred records one is unknown, one has failed and one is in progress; the others are completed. Each has a
 // label. No network: the time is that of the thread that answers. Beside it stands what the store alone takes to list
 // one page of as many records, in the same run.
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -31,6 +28,7 @@
 #include "engine/forwarding_store.hpp"
 #include "operators/admin_token.hpp"
 #include "operators/operators.hpp"
+#include "sqlite/scratch_directory.hpp"
 
 namespace {
 
@@ -39,16 +37,6 @@ using Steady = std::chrono::steady_clock;
 
 constexpr int rounds = 50;
 constexpr std::size_t page_records = 100;
-
-class Folder {
- public:
-  Folder() { std::filesystem::create_directories(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path); }
-  const std::filesystem::path path =
-      std::filesystem::current_path() / ("bench-operators-" + std::to_string(::getpid()));
-};
 
 // Counts what the API asks of the store.
 class Counting final : public testing::ForwardingStore {
@@ -113,9 +101,8 @@ Spread timed(Do what) {
 }
 
 void run(std::size_t count) {
-  const Folder folder;
-  const auto store =
-      std::make_shared<Counting>(stores::make_sqlite_store({.path = (folder.path / "once.db").string()}));
+  const testing::Scratch folder;
+  const auto store = std::make_shared<Counting>(stores::make_sqlite_store({.path = folder.file()}));
   fill(*store, count);
   const cli::AdminToken token("", "--admin-token-file");
   const cli::Operators operators({.url = "", .store = store}, token);

@@ -1,10 +1,7 @@
 // GET /v1/records of a store with many records: what a page costs, where the next one goes on, and what a search finds.
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +15,7 @@
 #include <once/stores/sqlite.hpp>
 
 #include "../engine/forwarding_store.hpp"
+#include "../sqlite/scratch_directory.hpp"
 #include "operators_case.hpp"
 
 namespace once::cli {
@@ -26,25 +24,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Of a store in SQLite. Made first and removed last.
-class Folder {
- public:
-  Folder() { std::filesystem::create_directories(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path); }
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("once-lists-test-" + std::to_string(::getpid()));
-};
-
-std::shared_ptr<Store> store_of(const std::string& kind, const Folder& folder) {
+std::shared_ptr<Store> store_of(const std::string& kind, const once::testing::Scratch& folder) {
   if (kind == "memory") return stores::make_memory_store();
   stores::SqliteOptions options;
-  options.path = (folder.path / "once.db").string();
+  options.path = folder.file();
   return stores::make_sqlite_store(options);
 }
 
-class Lists : private Folder, public OperatorsCase, public ::testing::WithParamInterface<const char*> {
+// The folder is made first and removed last.
+class Lists : private once::testing::Scratch, public OperatorsCase, public ::testing::WithParamInterface<const char*> {
  protected:
   Lists() : OperatorsCase(store_of(GetParam(), *this)) {
     store->set_plan([this](const once::testing::StoreCall& call) {

@@ -90,11 +90,8 @@ std::optional<http::Answer> AdminToken::refuse(const http::Request& request) con
   const std::optional<Sha256> digest = this->digest();
   if (digest) {
     if (bears(request, *digest)) return std::nullopt;
-    http::Answer answer =
-        operators_problem("unauthorized", 401, "The token is missing or wrong",
-                          "Send Authorization: Bearer with the token from the file of " + flag_ + ".");
-    answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
-    return answer;
+    return unauthorized("The token is missing or wrong",
+                        "Send Authorization: Bearer with the token from the file of " + flag_ + ".");
   }
   const auto hosts = values_of(request, "Host");
   const bool from_page = !values_of(request, "Origin").empty() || !values_of(request, "Sec-Fetch-Site").empty();

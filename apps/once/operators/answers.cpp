@@ -32,6 +32,18 @@ http::Answer bad_request(std::string_view detail) {
 
 Exception wrong(const std::string& detail) { return {ErrorKind::misuse, detail}; }
 
+http::Answer unauthorized(std::string_view title, std::string_view detail) {
+  http::Answer answer = operators_problem("unauthorized", 401, title, detail);
+  answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
+  return answer;
+}
+
+http::Answer not_allowed(const std::string& allowed) {
+  http::Answer answer = operators_problem("method-not-allowed", 405, "Method not allowed", "Allowed: " + allowed);
+  answer.headers.push_back({"Allow", allowed});
+  return answer;
+}
+
 http::Answer store_problem(const Error& error) {
   switch (error.kind) {
     case ErrorKind::corrupt:

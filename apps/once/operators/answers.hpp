@@ -26,6 +26,10 @@ http::Answer operators_problem(std::string_view name, unsigned status, std::stri
 http::Answer bad_request(std::string_view detail);
 Exception wrong(const std::string& detail);
 
+// 401 and 405, with the header that goes with them.
+http::Answer unauthorized(std::string_view title, std::string_view detail);
+http::Answer not_allowed(const std::string& allowed);
+
 // What the store raised. Never the client's mistake: its misuse is a missing table, or a permission.
 http::Answer store_problem(const Error& error);
 class StoreFailed : public Exception {

@@ -31,18 +31,6 @@ http::Answer forbidden(std::string_view title, std::string_view detail) {
   return operators_problem("forbidden", 403, title, detail);
 }
 
-http::Answer unauthorized(std::string_view title, std::string_view detail) {
-  http::Answer answer = operators_problem("unauthorized", 401, title, detail);
-  answer.headers.push_back({"WWW-Authenticate", "Bearer realm=\"once\""});
-  return answer;
-}
-
-http::Answer not_allowed(const std::string& allowed) {
-  http::Answer answer = operators_problem("method-not-allowed", 405, "Method not allowed", "Allowed: " + allowed);
-  answer.headers.push_back({"Allow", allowed});
-  return answer;
-}
-
 // A page of another origin, even on another port of this host, has another word here, and no page can change it.
 // https://www.w3.org/TR/fetch-metadata/
 std::optional<http::Answer> refuse_site(const http::Request& request) {

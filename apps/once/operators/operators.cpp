@@ -24,13 +24,6 @@ namespace {
 constexpr std::size_t most_waiting = 16;
 constexpr std::string_view records_path = "/v1/records";
 
-http::Answer not_allowed(const char* allowed) {
-  http::Answer answer =
-      operators_problem("method-not-allowed", 405, "Method not allowed", std::string("Allowed: ") + allowed);
-  answer.headers.push_back({"Allow", allowed});
-  return answer;
-}
-
 http::Answer not_found() {
   return operators_problem("not-found", 404, "There is nothing at this path",
                            "/v1/openapi.json describes all paths. Those of records begin with /v1/records/KEY, where "
