@@ -166,16 +166,18 @@ class StoreFaults(ProxyCase):
         def outcomes():
             return [json.loads(line)["outcome"] for line in self.path("access.log").read_text().splitlines()]
 
-        def charge():
+        def ask():
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.DEADLINE_S)
             with contextlib.closing(connection):
                 connection.request("POST", "/charges", b"cents=500", {"Idempotency-Key": "order-17"})
                 return connection.getresponse().read().decode()
 
+        def charge():
+            return self.until_logged(ask)
+
         with self.locked(self.dir):
             self.assertEqual([charge(), charge()], ["charge 1\n", "charge 2\n"])
         self.assertEqual([charge(), charge()], ["charge 3\n"] * 2)
-        wait_until(lambda: len(outcomes()) == 4, "it is in the log")
         self.assertEqual(outcomes(), ["unprotected", "unprotected", "executed", "replayed"])
 
 
