@@ -100,7 +100,11 @@ class StoreFaults(ProxyCase):
         # What had an effect while no record of it could be made is unknown when its lease has run out.
         self.assertLessEqual({*load.ends.values(), *again.values()}, {"charged", "outcome-unknown"})
         self.assertEqual([key for key in load.ends if "charged" in (load.ends[key], again[key]) and not effects[key]], [])
-        self.expect(self.once("doctor", "--store", f"sqlite:{folder}/once.db"), 0)  # Each row is found, it alone.
+        # Each row is found, it alone.
+        report = json.loads(self.once("doctor", "--json", "--store", f"sqlite:{folder}/once.db").stdout)
+        unknown = sum(end == "outcome-unknown" for end in again.values())
+        self.assertEqual(({finding["name"] for finding in report["findings"] if finding["grade"] == "problem"},
+                          report["counts"]["unknown"]), ({"unknown"} if unknown else set(), unknown), report)
 
     @contextlib.contextmanager
     def locked(self, folder):
