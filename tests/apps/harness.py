@@ -2,11 +2,13 @@
 
 Nothing here sleeps and hopes: wait_until() polls a condition that must come true, and fails when it does not.
 """
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -95,6 +97,18 @@ class Case(unittest.TestCase):
     def writes(self, key, *more):
         """How often its record was written: the counter above the revision's 20 random bits."""
         return self.show(key, *more)["revision"] >> 20
+
+    def lapse(self):
+        """The leases of all claims are over: in place of short leases, which lapse while a busy machine pauses too. Their
+        holders must be dead."""
+        statement = "UPDATE {}records SET lease_until_ms = 1 WHERE state = 0 AND lease_until_ms IS NOT NULL"
+        if server := os.environ.get("ONCE_TEST_POSTGRESQL"):
+            schema = self.store.rpartition("schema=")[2]
+            subprocess.run(["psql", "-XqAt", "-d", server, "-c", statement.format(f"{schema}.")], check=True)
+            return
+        with contextlib.closing(sqlite3.connect(self.path("once.db"))) as database:
+            database.execute(statement.format(""))
+            database.commit()
 
     def path(self, name):
         return self.dir / name

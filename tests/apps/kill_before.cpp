@@ -9,6 +9,10 @@
 //   ONCE_KILL_FROM     connect: they are counted from the first connection that it makes, which is none itself
 //   ONCE_KILL_SIGNAL   STOP: it is stopped in place of killed; after SIGCONT it goes on with the step
 //   ONCE_KILL_MARK     a file that is made when it is killed or stopped; programs that find it there live
+//
+// And for who comes after it, so that no test waits for a lease:
+//
+//   ONCE_CLOCK_AHEAD_S   its clocks are so many seconds ahead: the wall clock, and the one that tells of steps of that
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -22,6 +26,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <string_view>
 
@@ -103,6 +108,14 @@ STEP(int, fdatasync, (int fd), fd)
 STEP(int, ftruncate, (int fd, off_t size), fd, size)
 STEP(int, ftruncate64, (int fd, off64_t size), fd, size)
 STEP(int, close, (int fd), fd)
+
+PUBLIC int clock_gettime(clockid_t id, timespec* time) {
+  static auto* const original = next<int(clockid_t, timespec*)>("clock_gettime");
+  static const char* const ahead = std::getenv("ONCE_CLOCK_AHEAD_S");
+  const int result = original(id, time);
+  if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_BOOTTIME) && ahead != nullptr) time->tv_sec += std::atol(ahead);
+  return result;
+}
 
 PUBLIC int connect(int fd, const sockaddr* address, socklen_t size) {
   static auto* const original = next<int(int, const sockaddr*, socklen_t)>("connect");

@@ -37,9 +37,10 @@ class Operators(Case):
 
     def crashed(self, key, *more):
         """A claim whose holder is dead and whose lease is over."""
-        process = self.running(key, "--lease", "300ms", "--on-lost", "continue", *more)
+        process = self.running(key, *more)
         process.kill()
         process.wait()
+        self.lapse()
         wait_until(lambda: self.show(key)["standing"] == "lapsed", f"{key} lapsed")
 
     def ls(self, *arguments):

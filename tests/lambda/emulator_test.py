@@ -213,7 +213,7 @@ class Timeouts(Case):
     # each step and the result. So before its fourth step nothing is known of it; before the seventh it has acted, and
     # nobody was told; before the eighth its first step, of two, is on record, and the second has not begun.
     UNCLAIMED, ACTED, ONE_STEP = 4, 7, 8
-    TIMEOUT_S = 2  # A batch begins nothing in its last second.
+    TIMEOUT_S = 6  # A batch begins nothing in its last second.
 
     def run_into_timeout(self, name, event, before):
         """What the first answer is, the one after it that is no conflict, and a replay; and the function."""
@@ -256,10 +256,10 @@ class Timeouts(Case):
 
     def held(self):
         os.mkfifo(f"{self.folder}/gate")  # Which nobody opens.
-        function = self.run_function(FUNCTION, AWS_LAMBDA_FUNCTION_TIMEOUT="1", NOTES=f"{self.folder}/notes",
+        function = self.run_function(FUNCTION, AWS_LAMBDA_FUNCTION_TIMEOUT="5", NOTES=f"{self.folder}/notes",
                                      GATE=f"{self.folder}/gate")
         event = {"do": "charge", "id": SECRET, "hold": True}
-        self.assertEqual(function.invoke(event | {"gate": True}), (200, b"Task timed out after 1.00 seconds"))
+        self.assertEqual(function.invoke(event | {"gate": True}), (200, b"Task timed out after 5.00 seconds"))
         answer = wait_until(lambda: (answer := function.response_after_timeout(event)) and answer["errorType"] != "Conflict"
                             and answer, "it is held")
         self.assertEqual(answer["errorType"], "NotCharged")

@@ -75,7 +75,7 @@ class GoFunction(Case):
         self.assertEqual(after["outcome"], "response")
 
     def test_timeouts_and_kills(self):
-        ((row, after), _) = self.invoke("--timeout", "500ms", {"do": "hang"}, {"do": "echo"}, code=238)
+        ((row, after), _) = self.invoke("--timeout", "6s", {"do": "hang"}, {"do": "echo"}, code=238)
         self.assertEqual((row["outcome"], after["outcome"], after["cold"]), ("timed_out", "response", True))
         rows, _ = self.invoke("--repeat", "2", "--kill-at", "answering", {"do": "echo"})
         self.assertEqual([row["outcome"] for row in rows], ["killed", "response"])

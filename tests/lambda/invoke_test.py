@@ -141,8 +141,8 @@ class Metrics(Invoke):
     def test_what_is_killed_at_its_timeout_has_begun_and_not_ended(self):
         gate = self.path("gate")
         os.mkfifo(gate)
-        done = self.charge("--timeout", "2s", "--env", f"GATE={gate}", gate=True, hold=True, code=238)
-        self.assertIn("timed out after 2s", done.stderr)
+        done = self.charge("--timeout", "9s", "--env", f"GATE={gate}", gate=True, hold=True, code=238)
+        self.assertIn("timed out after 9s", done.stderr)
         self.assertEqual(self.lines(done), [{"once_claims_total": 1}])
 
 
@@ -175,8 +175,8 @@ class Errors(Invoke):
         self.assertIn("no answer: it did not ask for an event within 100ms (--init-timeout), and was killed", done.stderr)
 
     def test_at_its_timeout_it_is_killed_and_started_again(self):
-        done = self.invoke("--timeout", "2s", {"do": "hang"}, {"do": "note"}, code=238)
-        self.assertIn("once: event-0.json: timed out after 2s; the function was killed\n", done.stderr)
+        done = self.invoke("--timeout", "6s", {"do": "hang"}, {"do": "note"}, code=238)
+        self.assertIn("once: event-0.json: timed out after 6s; the function was killed\n", done.stderr)
         self.assertEqual(json.loads(done.stdout)["handled"], 1)
         self.assertEqual(self.notes()[0], "hang")
 
@@ -286,7 +286,7 @@ class Processes(Invoke):
         self.assertEqual([row["response"]["handled"] for row in rows], [1, 2, 3])
 
     def test_a_freeze_within_an_invocation_is_a_timeout_and_no_more(self):
-        process = self.start(*self.arguments("--timeout", "2s", "--json", {"do": "note"}, {"do": "hang"}, {"do": "note"}),
+        process = self.start(*self.arguments("--timeout", "6s", "--json", {"do": "note"}, {"do": "hang"}, {"do": "note"}),
                              text=True)
         pid = json.loads(process.stdout.readline())["response"]["pid"]
         wait_until(lambda: "hang" in self.notes(), "it hangs")

@@ -197,7 +197,10 @@ class Bare(unittest.TestCase):
                 wait_for(lambda: post(port, "a") == b"charge 1", lambda: "no proxy:\n" + journal("once-proxy"))
                 self.assertEqual([post(port, "a"), post(port, "b")], [b"charge 1", b"charge 2"])
                 self.assertEqual(service.charges, 2)
-                self.assertEqual(len((logs / "once/access.log").read_text().splitlines()), 3)
+                # A request is in the log when it has been answered, which may be a moment later.
+                access = logs / "once/access.log"
+                wait_for(lambda: access.read_text().count("\n") >= 3, lambda: f"not in the log: {access.read_text()}")
+                self.assertEqual(access.read_text().count("\n"), 3)
                 metrics = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=30).read().decode()
                 self.assertRegex(metrics, r"(?m)^process_start_time_seconds [1-9]")
                 effects = self.root / "var/lib/once-sqs/effects"

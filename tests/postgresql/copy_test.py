@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "apps"), str(ROOT / "real_servers")]
 import harness  # noqa: E402
 import postgresql  # noqa: E402
-from harness import Case  # noqa: E402
+from harness import Case, wait_until  # noqa: E402
 
 SERVER = None
 KILL_BEFORE = None
@@ -88,7 +88,7 @@ class Commands(CopyCase):
 
     def test_says_what_it_waits_for(self):
         self.fifo("go")
-        holder = self.start("run", "--store", self.file, "--key", "slow", "--scope", "pay", "--lease", "2s", "--", "sh", "-c",
+        holder = self.start("run", "--store", self.file, "--key", "slow", "--scope", "pay", "--lease", "6s", "--", "sh", "-c",
                             "echo $$ > pid; read line < go; echo paid", text=True)
         self.pid_in("pid")
         waits = self.copy("--wait", "0s", self.file, self.table, code=240)
@@ -102,14 +102,18 @@ class Commands(CopyCase):
         doctor = self.once("doctor", "--store", self.table, text=True)
         self.assertRegex(doctor.stdout, "problem +gate +this store waits for the records of sqlite:")
         # It renews its lease, and finishes.
+        def slow(store):
+            return json.loads(self.once("show", "--store", store, "--key", "slow", "--scope", "pay", "--json").stdout)
+
+        before = slow(self.file)["revision"]
+        wait_until(lambda: slow(self.file)["revision"] > before, "it has renewed its lease")
         copying = self.start("copy", self.file, self.table, text=True)
         self.open_gate("go")
         self.assertEqual(holder.communicate(timeout=60)[0], "paid\n")
         out, err = copying.communicate(timeout=60)
         self.assertEqual(copying.returncode, 0, err)
         self.assertIn("moved 1 records", out)
-        self.assertEqual(json.loads(self.once("show", "--store", self.table, "--key", "slow", "--scope", "pay", "--json").stdout)
-                         ["state"], "completed")
+        self.assertEqual(slow(self.table)["state"], "completed")
 
     def test_is_given_up(self):
         self.fifo("go")

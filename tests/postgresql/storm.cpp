@@ -4,7 +4,8 @@
 // once, what was refused or was unavailable must not. Prints what it counted as JSON, and what is wrong to standard
 // error; then it exits with 1.
 //
-// It prints a line each time another 200 writes were acknowledged, so that its starter knows that it goes on.
+// It prints a line each time another 200 writes were acknowledged, so that its starter knows that it goes on: when that
+// was, in nanoseconds of the steady clock. And "in doubt" each time it cannot know whether a write was carried out.
 #include <poll.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 
 namespace {
 
+using namespace std::chrono_literals;
 using once::Answer;
 using once::ErrorKind;
 using once::Record;
@@ -44,6 +46,13 @@ std::map<std::string, Ledger> ledgers;
 std::map<std::string, std::size_t> counts;
 std::atomic<bool> ended{false};
 std::atomic<std::size_t> acknowledged{0};
+
+template <class Text>
+void say(const Text& text) {
+  static std::mutex turn;
+  const std::lock_guard lock(turn);
+  std::cout << text << std::endl;
+}
 
 void count(const std::string& what) {
   const std::lock_guard lock(mutex);
@@ -89,6 +98,7 @@ void write(once::Store& store, unsigned thread, std::uint64_t number) {
     what = once::to_string(answer.error.kind);
     if (answer.error.kind == ErrorKind::unavailable) not_done = true;
     if (answer.error.kind == ErrorKind::in_doubt) {
+      say("in doubt");
       const auto now = view(store, key);
       done = now && now->owner == next.owner && now->revision == next.revision;
     } else if (!not_done) {
@@ -101,7 +111,7 @@ void write(once::Store& store, unsigned thread, std::uint64_t number) {
   Ledger& ledger = ledgers[key];
   if (done) {
     ledger.acknowledged.insert(mark);
-    if (++acknowledged % 200 == 0) std::cout << acknowledged << std::endl;
+    if (++acknowledged % 200 == 0) say(std::chrono::steady_clock::now().time_since_epoch() / 1ns);
   } else if (not_done) {
     ledger.not_done.insert(mark);
   } else {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "real_servers"))
@@ -15,6 +16,7 @@ import postgresql  # noqa: E402
 
 PROGRAM = None
 DEADLINE_S = 120
+DOUBT = "in doubt\n"
 
 
 class Storm:
@@ -39,12 +41,19 @@ class Storm:
             self._said.notify()
 
     def goes_on(self, steps=1):
-        """Returns when from now on it has said so many times that another 200 writes were acknowledged."""
+        """Returns when so many times from now on another 200 writes were acknowledged. What it said before may be read only
+        now, so each line has its time."""
+        asked_ns = time.monotonic_ns()
+        self._until(lambda: sum(line != DOUBT and int(line) > asked_ns for line in self._lines) >= steps)
+
+    def doubts(self):
+        """Returns when it has said that a write is in doubt."""
+        self._until(lambda: DOUBT in self._lines)
+
+    def _until(self, said):
         with self._said:
-            wanted = len(self._lines) + steps
-            went_on = self._said.wait_for(lambda: len(self._lines) >= wanted or None in self._lines, DEADLINE_S)
-            went_on = went_on and None not in self._lines
-        if not went_on:
+            came_true = self._said.wait_for(lambda: None in self._lines or said(), DEADLINE_S) and None not in self._lines
+        if not came_true:
             self._process.kill()
             raise AssertionError(f"the storm ended, or stood still: {self._end()}")
 

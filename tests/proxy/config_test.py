@@ -105,9 +105,9 @@ class Config(ProxyCase):
 
     def ask(self, path, *arguments):
         """The status, as curl sees it."""
-        done = subprocess.run(["curl", "-sS", "--path-as-is", "-o", "-", "-w", "%{http_code}", "--max-time", "60", "-d",
-                               "cents=500", *arguments, f"http://127.0.0.1:{self.port}{path}"],
-                              stdout=subprocess.PIPE, check=True, timeout=90)
+        done = self.until_logged(lambda: subprocess.run(
+            ["curl", "-sS", "--path-as-is", "-o", "-", "-w", "%{http_code}", "--max-time", "60", "-d", "cents=500",
+             *arguments, f"http://127.0.0.1:{self.port}{path}"], stdout=subprocess.PIPE, check=True, timeout=90))
         return done.stdout.decode()[-3:]
 
     def start_with(self, *lines):

@@ -36,7 +36,7 @@ class Operators(ProxyCase):
 
     def leave_unknown(self, key, *arguments):
         """A proxy is killed while the service charges; another one finds the claim, and that it lapsed."""
-        process = self.admin_proxy("--lease", "300ms", *arguments)
+        process = self.admin_proxy(*arguments)
         self.service.hold = True
         client = subprocess.Popen(["curl", "-sS", "--max-time", "60", "-H", f"Idempotency-Key: {key}", "-d", "cents=500",
                                    f"http://127.0.0.1:{self.port}/charges"], stdout=subprocess.DEVNULL,
@@ -48,8 +48,9 @@ class Operators(ProxyCase):
         client.wait(60)
         self.service.hold = False
         self.service.go.set()
-        self.admin_proxy("--lease", "300ms", *arguments)
-        wait_until(lambda: "problem:outcome-unknown" in self.post(key, "cents=500"), "decided")
+        self.lapse()
+        self.admin_proxy(*arguments)
+        self.assertIn("problem:outcome-unknown", self.post(key, "cents=500"))
 
     def test_what_is_unknown_is_found_and_decided(self):
         self.leave_unknown("order-17")

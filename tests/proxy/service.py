@@ -127,8 +127,20 @@ class ProxyCase(Case):
                 f"http://127.0.0.1:{self.port}/charges?secret=query"]
 
     def curl(self, key, body="cents=500", *arguments):
-        done = subprocess.run(self.curl_command(key, body, *arguments), stdout=subprocess.PIPE, check=True, timeout=90)
+        done = self.until_logged(lambda: subprocess.run(self.curl_command(key, body, *arguments), stdout=subprocess.PIPE,
+                                                        check=True, timeout=90))
         return done.stdout.decode().replace("\r\n", "\n")
+
+    def until_logged(self, ask):
+        """What asking gives, when it is in the access log too, which comes after the answer: so the log has the order of
+        these calls."""
+        def lines():
+            log = self.path("access.log")
+            return log.read_text().count("\n") if log.exists() else 0
+        before = lines()
+        answer = ask()
+        wait_until(lambda: lines() > before, "the request is in the access log")
+        return answer
 
     def log(self, count):
         def lines():

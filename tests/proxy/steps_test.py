@@ -15,7 +15,7 @@ import time
 from service import ProxyCase, Service, harness, wait_until
 
 KILL_BEFORE = os.path.abspath(sys.argv.pop(2))
-LEASE = "1s"  # Who asks after a death waits for it. A third into it comes a renewal, which would be a step of its own.
+LEASE_S = 3600  # A third into it comes a renewal, which would be a step of its own. Who comes after a death is later.
 AT_ONCE = 12
 BODY = "cents=500"
 
@@ -50,15 +50,17 @@ def ask_until_final(port, key):
 
 
 class Steps(ProxyCase):
-    def life(self, folder, key, kill_before, *arguments):
-        """A proxy on the store there, a client with this key, and the proxy's death: before that step, or in the end.
+    def life(self, folder, key, kill_before, *arguments, after=0):
+        """A proxy on the store there, a client with this key, and the proxy's death: before that step, or in the end. The
+        leases of those that it comes after are over.
 
         Gives what the client was told, None if nothing, and the steps that the proxy came to."""
         log = folder / "steps"
         log.write_text("")
         process, port = self.start_proxy(
-            "--store", f"sqlite:{folder}/once.db", "--lease", LEASE, "--threads", "1", "--access-log", "none", *arguments,
-            env=dict(self.env, LD_PRELOAD=KILL_BEFORE, ONCE_KILL_BEFORE=str(kill_before), ONCE_KILL_LOG=str(log)))
+            "--store", f"sqlite:{folder}/once.db", "--lease", f"{LEASE_S}s", "--threads", "1", "--access-log", "none",
+            *arguments, env=dict(self.env, LD_PRELOAD=KILL_BEFORE, ONCE_KILL_BEFORE=str(kill_before),
+                                 ONCE_KILL_LOG=str(log), ONCE_CLOCK_AHEAD_S=str(2 * LEASE_S * after)))
 
         def over():  # It has seen that the client has left, or is dead.
             return log.read_text().endswith("close\n") or process.poll() is not None
@@ -74,7 +76,7 @@ class Steps(ProxyCase):
         that it had one effect at most, and that what clients were told is true and stays so."""
         folder = self.path(key)
         folder.mkdir()
-        lives = [self.life(folder, key, number, *arguments) for number in (*deaths, 0, 0)]
+        lives = [self.life(folder, key, number, *arguments, after=after) for after, number in enumerate((*deaths, 0, 0))]
         shutil.rmtree(folder)
         where = f"{key}: {lives}"
         told = [answer for answer, _ in lives]

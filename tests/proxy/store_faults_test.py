@@ -100,7 +100,11 @@ class StoreFaults(ProxyCase):
         # What had an effect while no record of it could be made is unknown when its lease has run out.
         self.assertLessEqual({*load.ends.values(), *again.values()}, {"charged", "outcome-unknown"})
         self.assertEqual([key for key in load.ends if "charged" in (load.ends[key], again[key]) and not effects[key]], [])
-        self.expect(self.once("doctor", "--store", f"sqlite:{folder}/once.db"), 0)  # Each row is found, it alone.
+        # Each row is found, it alone.
+        report = json.loads(self.once("doctor", "--json", "--store", f"sqlite:{folder}/once.db").stdout)
+        unknown = sum(end == "outcome-unknown" for end in again.values())
+        self.assertEqual(({finding["name"] for finding in report["findings"] if finding["grade"] == "problem"},
+                          report["counts"]["unknown"]), ({"unknown"} if unknown else set(), unknown), report)
 
     @contextlib.contextmanager
     def locked(self, folder):
@@ -166,16 +170,18 @@ class StoreFaults(ProxyCase):
         def outcomes():
             return [json.loads(line)["outcome"] for line in self.path("access.log").read_text().splitlines()]
 
-        def charge():
+        def ask():
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.DEADLINE_S)
             with contextlib.closing(connection):
                 connection.request("POST", "/charges", b"cents=500", {"Idempotency-Key": "order-17"})
                 return connection.getresponse().read().decode()
 
+        def charge():
+            return self.until_logged(ask)
+
         with self.locked(self.dir):
             self.assertEqual([charge(), charge()], ["charge 1\n", "charge 2\n"])
         self.assertEqual([charge(), charge()], ["charge 3\n"] * 2)
-        wait_until(lambda: len(outcomes()) == 4, "it is in the log")
         self.assertEqual(outcomes(), ["unprotected", "unprotected", "executed", "replayed"])
 
 
