@@ -113,7 +113,8 @@ PUBLIC int clock_gettime(clockid_t id, timespec* time) {
   static auto* const original = next<int(clockid_t, timespec*)>("clock_gettime");
   static const char* const ahead = std::getenv("ONCE_CLOCK_AHEAD_S");
   const int result = original(id, time);
-  if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_BOOTTIME) && ahead != nullptr) time->tv_sec += std::atol(ahead);
+  if (result == 0 && (id == CLOCK_REALTIME || id == CLOCK_BOOTTIME) && ahead != nullptr)
+    time->tv_sec += std::atol(ahead);
   return result;
 }
 
