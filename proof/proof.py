@@ -176,7 +176,7 @@ class Postgresql:
         self.server.kill()
         self.disk.cut(run.chance)
         self.disk.power_off()
-        run.pause(0, 1)
+        run.pause(0, 0.3)
         self.disk.power_on()
         try:
             self.server.restart()
