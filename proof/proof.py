@@ -561,8 +561,9 @@ class Run:
             worker.kill()
         for worker in self.workers.values():
             worker.wait()
-            with contextlib.suppress(OSError):
-                worker.stdin.close()
+            if worker.stdin:
+                with contextlib.suppress(OSError):
+                    worker.stdin.close()
 
     def judge(self):
         """Both checkers, as one result. What a backup was restored in is judged as the two histories that it is."""
