@@ -64,9 +64,10 @@ class PowerDisk:
     def sync(self):
         subprocess.run(["sync", "-f", self._mounted], check=True)
 
-    def cut(self, chance):
-        """Whoever used the disk must be dead, or die without another word. Before power_on() comes power_off()."""
-        drawn = chance.choice((0, 0.02, 0.5))  # Of the pages.
+    def cut(self, chance, writes=True):
+        """Whoever used the disk must be dead, or die without another word. Before power_on() comes power_off(). `writes`:
+        the kernel may have written something by itself."""
+        drawn = chance.choice((0, 0.02, 0.5)) if writes else 0  # Of the pages.
         for file in sorted(self.used.rglob("*")) if drawn else []:
             with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
                 if not file.is_file():
@@ -76,7 +77,7 @@ class PowerDisk:
                 pages = os.fstat(opened).st_size // PAGE + 1
                 for _ in range(min(100, round(drawn * pages + chance.random()))):
                     write_back(opened, PAGE * chance.randrange(pages), PAGE * chance.choice((1, 1, 1, 4)))
-        self._shut_down(LOG_FLUSHED if chance.random() < 0.2 else LOG_NOT_FLUSHED)
+        self._shut_down(LOG_FLUSHED if writes and chance.random() < 0.2 else LOG_NOT_FLUSHED)
 
     def _shut_down(self, how):
         opened = os.open(self._mounted, os.O_RDONLY)
