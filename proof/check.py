@@ -4,7 +4,7 @@
 
 Written from the protocol (what once promises: record, decisions, what nothing may do), not from the code. docs/proof.md
 lists the rules. The order of the writes of a key needs no clock: each names the owner and revision that it saw, so they
-form chains. A write whose answer was lost happened if anybody saw its record or wrote over it."""
+form chains. A write whose answer was lost happened if anybody saw its record or wrote over it, or over one that was."""
 import collections
 import json
 import math
@@ -177,10 +177,16 @@ class History:
     # ---- What was written, in its order
 
     def _chains(self, stored, key):
-        named = {write.seen for write in key.writes if write.done and write.seen}
+        in_doubt = {identity(write.next): [] for write in key.writes if write.next and write.in_doubt}
         for write in key.writes:
-            if write.next and write.in_doubt and (identity(write.next) in key.observed or identity(write.next) in named):
+            if write.next and write.in_doubt:
+                in_doubt[identity(write.next)].append(write)
+        happened = list(key.observed) + [write.seen for write in key.writes if write.done and write.seen]
+        while happened:
+            for write in in_doubt.pop(happened.pop(), ()):
                 write.happened = True
+                if write.seen:
+                    happened.append(write.seen)
         made = {}
         for write in key.writes:
             if write.happened and write.next:
@@ -285,11 +291,17 @@ class History:
         there = next((p.finals[stored]["n"] for p in self.processes if stored in p.finals), None)
         if there and identity(there) == identity(last):
             return
-        if last["x"] and any(call["now"] >= last["x"] and (answer is None or answer["t"] >= chain[-1].began)
-                             for call, answer in self.sweeps):
-            return
-        if any(write.kind == "remove" and write.in_doubt and write.seen == identity(last) for write in key.writes):
-            return
+        # What it may have become by writes in doubt may have been removed or swept.
+        may_be, doubtful = [last], [write for write in key.writes if write.in_doubt and write.seen]
+        for record in may_be:
+            if record["x"] and any(call["now"] >= record["x"] and (answer is None or answer["t"] >= chain[-1].began)
+                                   for call, answer in self.sweeps):
+                return
+            found = [write for write in doubtful if write.seen == identity(record)]
+            if any(write.next is None for write in found):
+                return
+            may_be += [write.next for write in found]
+            doubtful = [write for write in doubtful if write not in found]
         if not chain[-1].done and identity(last) not in key.observed:
             return
         self.counts["lost"] += 1

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import check
+import restored
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REGISTER = None
@@ -56,22 +57,29 @@ class Story:
     def effect(self, who, number, t, what="main", owner="A"):
         self.ledger.append({"t": int(t * MS), "w": who, "id": number, "what": what, "op": "a|1|p0", "k": "a#1", "o": 16 * owner})
 
-    def end(self, final, key="a#1"):
+    def end(self, final, key="a#1", audit="audit", t=99_000):
         if final:
-            self.say("audit", final=key, n=final)
-        self.say("audit", t=99_999, finals=99_000 * MS)
+            self.say(audit, final=key, n=final)
+        self.say(audit, t=t + 1, finals=t * MS)
 
     def judge(self):
         with tempfile.TemporaryDirectory(prefix="once-check-") as name:
             folder = pathlib.Path(name)
-            for who, lines in {**self.lines, "ledger": self.ledger}.items():
-                (folder / f"{who}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            history = check.History(folder)
-            rules = {found["rule"] for found in history.check()}
-            done = subprocess.run([REGISTER, folder], stdout=subprocess.PIPE, text=True, check=False)
-            if json.loads(done.stdout)["violations"]:
-                rules.add("not linearizable")
-            return rules
+            self.write(folder)
+            return judge(folder)
+
+    def write(self, folder):
+        for who, lines in {**self.lines, "ledger": self.ledger}.items():
+            (folder / f"{who}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def judge(folder):
+    """By both checkers: the rules that do not hold."""
+    rules = {found["rule"] for found in check.History(folder).check()}
+    done = subprocess.run([REGISTER, folder], stdout=subprocess.PIPE, text=True, check=False)
+    if json.loads(done.stdout)["violations"]:
+        rules.add("not linearizable")
+    return rules
 
 
 CLAIM = record("A", 1, lease=610)
@@ -330,6 +338,115 @@ class Checkers(unittest.TestCase):
                     if part.startswith('"'))
         self.assertGreater(len(rules), 20)
         self.assertEqual({rule for rule in rules if rule not in here}, set())
+
+
+class Restored(unittest.TestCase):
+    """Of a backup from 100 to 120 ms, that was restored at 500 ms."""
+
+    def expect(self, begin, there, go_on, *rules, before=None, forgotten=0, again=0):
+        """w1 begins, and w3 goes on with what the restored store has."""
+        story = Story()
+        del story.lines["w2"]
+        begin(story)
+        story.end(before, audit="before.1", t=450)
+        story.end(there, audit="restored.1", t=490)
+        story.say("w3", t=510, hello="w3", role="work", lease=LEASE, skew=0)
+        story.end(go_on(story), audit="audit.1")
+        with tempfile.TemporaryDirectory(prefix="once-check-") as name:
+            folder = pathlib.Path(name)
+            story.write(folder)
+            (folder / "restored.json").write_text(json.dumps({"backup": [100 * MS, 120 * MS], "restored": 500 * MS}))
+            found = restored.split(folder)
+            rules_found = {wrong["rule"] for wrong in found["violations"]}
+            rules_found |= {f"{history}: {rule}" for history in restored.HISTORIES for rule in judge(folder / history)}
+        for rule in rules:
+            self.assertIn(rule, rules_found)
+        if not rules:
+            self.assertEqual(rules_found, set())
+            self.assertEqual((found["counts"]["forgotten"], found["counts"]["again"]), (forgotten, again))
+
+    @staticmethod
+    def is_told(story):
+        story.store("w3", 520, "insert", record("C", 1), answer="refused", there=DONE)
+        story.ask("w3", 1, 519, "replayed", DONE)
+        return DONE
+
+    @staticmethod
+    def acts(story, token=1510):
+        claim = record("C", 1, token=token, lease=520 + LEASE)
+        done = record("C", 2, "completed", token=token, r="a|1|p0|w3|1")
+        story.store("w3", 520, "insert", claim)
+        story.ask("w3", 1, 519, "claimed", claim)
+        story.effect("w3", 1, 525, owner="C")
+        story.store("w3", 531, "replace", done, claim)
+        story.finish("w3", 1, 530, "complete", "recorded", done)
+        return done
+
+    @staticmethod
+    def takes_over(story):
+        claim = record("C", 2, at=2, token=1700, lease=700 + LEASE)
+        story.store("w3", 700, "replace", claim, CLAIM)
+        story.ask("w3", 1, 699, "claimed", claim)
+        story.effect("w3", 1, 705, owner="C")
+        return claim
+
+    @staticmethod
+    def late(story, t=200):
+        """Claimed at t, and done 10 ms later."""
+        story.store("w1", t, "insert", CLAIM)
+        story.ask("w1", 1, t - 1, "claimed", CLAIM)
+        story.effect("w1", 1, t + 5)
+        story.store("w1", t + 10, "replace", DONE, CLAIM)
+        story.finish("w1", 1, t + 9, "complete", "recorded", DONE)
+
+    @staticmethod
+    def finishes_meanwhile(story):
+        """Claimed before the backup, and done while it was taken."""
+        story.store("w1", 10, "insert", CLAIM)
+        story.ask("w1", 1, 9, "claimed", CLAIM)
+        story.effect("w1", 1, 15)
+        story.store("w1", 105, "replace", DONE, CLAIM)
+        story.finish("w1", 1, 104, "complete", "recorded", DONE)
+
+    def test_what_the_backup_has_is_answered_and_the_rest_may_be_done_again(self):
+        self.expect(once, DONE, self.is_told, before=DONE)
+        self.expect(self.late, None, self.acts, before=DONE, forgotten=1, again=1)
+        self.expect(self.late, None, lambda story: None, before=DONE, forgotten=1)
+
+    def test_what_was_under_way_may_be_in_the_backup(self):
+        self.expect(self.finishes_meanwhile, DONE, self.is_told, before=DONE)
+        self.expect(self.finishes_meanwhile, CLAIM, self.takes_over, before=DONE)
+        # Claimed and done while the backup was taken: the claim that nobody saw was there before its result.
+        self.expect(lambda story: self.late(story, 102), DONE, self.is_told, before=DONE, forgotten=1)
+
+        def removed(story):
+            self.finishes_meanwhile(story)
+            story.store("op", 112, "remove", None, DONE)
+        self.expect(removed, None, self.acts)
+
+    def test_no_more_is_forgotten(self):
+        self.expect(once, CLAIM, self.takes_over, "after: an acknowledged write is gone", "after: not linearizable",
+                    before=DONE)
+        self.expect(once, None, self.acts, "after: an acknowledged write is gone", "after: not linearizable", before=DONE)
+
+        def acts_again(story):
+            claim = record("C", 3, at=2, token=1700, lease=700 + LEASE)
+            story.store("w3", 700, "replace", claim, DONE)
+            story.ask("w3", 1, 699, "claimed", claim)
+            story.effect("w3", 1, 705, owner="C")
+            return claim
+        self.expect(once, DONE, acts_again, "after: a result was written over",
+                    "after: an effect came again after an attempt that ended known", before=DONE)
+
+    def test_nothing_is_there_that_came_after_the_backup(self):
+        self.expect(self.late, DONE, self.is_told, "after: a record was read that nobody wrote", before=DONE)
+
+    def test_the_history_until_the_restore_is_judged_as_any_other(self):
+        self.expect(self.late, None, self.acts, "before: an acknowledged write is gone", before=CLAIM)
+
+    def test_tokens_grow_beyond_the_restore(self):
+        self.expect(self.late, None, lambda story: self.acts(story, token=1000), "a token fell with the restore",
+                    before=DONE)
 
 
 if __name__ == "__main__":

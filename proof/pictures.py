@@ -23,7 +23,7 @@ BEGIN, END = "<!-- {}, by proof/pictures.py -->\n", "<!-- to here. -->\n"
 SHOWN = (
     "sqlite-kill", "sqlite-stop", "postgresql-server_kill", "postgresql-failover", "postgresql-partition",
     "postgresql-cut", "postgresql-pooler", "dynamodb-stop", "dynamodb-partition", "postgresql-proxy_server_kill",
-    "postgresql-sqs_server_kill",
+    "postgresql-sqs_server_kill", "sqlite-power_cut", "postgresql-power_cut",
 )
 BUCKET_MS, MOST_S = 200, 20
 FAULT, LABELS, STRIP, STEP = "#f3c5bd", 190, 34, 46

@@ -19,8 +19,9 @@ namespace {
 using Status = Answer::Status;
 
 // Those of the worker itself (worker.cpp), then those of this file.
-constexpr std::array<std::string_view, 4> of_the_worker = {"acts_late", "released_after_acting", "tenants_mixed",
-                                                           "unprotected"};
+constexpr std::array<std::string_view, 7> of_the_worker = {"acts_late",      "released_after_acting", "tenants_mixed",
+                                                           "unprotected",    "log_unsynced",          "file_unsynced",
+                                                           "log_synced_late"};
 constexpr std::array<std::string_view, 21> of_the_store = {
     "unfenced_finish", "ignores_revision", "revision_repeats", "acknowledged_early", "stale_read",     "lost_insert",
     "lost_finish",     "double_insert",    "remove_anything",  "another_key",        "live_is_lapsed", "loses_steps",

@@ -5,6 +5,7 @@
 //   role=audit      writes down every record that is there, and ends
 //   url, name, history, ledger      the store, who this is, and the two files that it adds lines to
 //   seed, clients, keys, window_ms, began_ns, pause_ms, lease_ms, skew_ms, retention_ms, bug
+//   boot                            what SQLite's store takes for the kernel's boot id; empty: the kernel's
 //
 // The keys of a moment follow from the time, so that all processes meet at few keys, and go on to others. Ends with its
 // standard input. Lines there: "sync fails", "sync works" (of a SQLite store's log, in this process).
@@ -74,10 +75,17 @@ class Chance {
   std::mt19937_64 bits_;
 };
 
-std::shared_ptr<Store> open(const std::string& url) {
-  const std::string file = "sqlite:";
+std::shared_ptr<Store> open(const Settings& settings) {
+  const std::string url = settings.text("url"), file = "sqlite:", bug = settings.text("bug");
   if (!url.starts_with(file)) return open_store(url);
-  return stores::make_sqlite_store({.path = url.substr(file.size()), .vfs = testing::faulty_vfs()});
+  testing::disk_faults().log_unsynced = bug == "log_unsynced";
+  testing::disk_faults().file_unsynced = bug == "file_unsynced";
+  testing::disk_faults().log_synced_late = bug == "log_synced_late";
+  // The log is copied into the file some times in a run.
+  return stores::make_sqlite_store({.path = url.substr(file.size()),
+                                    .checkpoint_pages = 500,
+                                    .boot_id = settings.text("boot"),
+                                    .vfs = testing::faulty_vfs()});
 }
 
 // What an operation is, as its results say it again: a result with another beginning is another operation's.
@@ -99,7 +107,7 @@ class Worker {
         skew_(settings.number("skew_ms")),
         lines_(std::make_shared<Lines>(settings.text("history"))),
         ledger_(settings.text("ledger")),
-        store_(observe(plant(open(settings.text("url")), bug_), lines_)) {
+        store_(observe(plant(open(settings), bug_), lines_)) {
     lines_->add({{"t", monotonic_ns()},
                  {"hello", name_},
                  {"role", settings.text("role")},

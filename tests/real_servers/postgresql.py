@@ -307,20 +307,23 @@ class PgBouncer(Endpoint):
 
 
 @contextlib.contextmanager
-def running(settings=None, clients=None, variables=None):
+def running(settings=None, clients=None, variables=None, data=None):
     """Gives a server with an empty data folder; settings are lines of postgresql.conf, variables those of its environment.
-    From the network `clients` too every user may log in without a password."""
+    From the network `clients` too every user may log in without a password. Its data lie in the empty folder `data`, if
+    one is given."""
     made = template()
     with guard.Guard("once-postgresql-") as servers:
         server = PostgreSQL(servers, "primary", itertools.count(1))
-        shutil.copytree(made, server.folder)
+        if data:
+            server.folder.symlink_to(data)
+        shutil.copytree(made, server.folder, dirs_exist_ok=bool(data))
         server.folder.chmod(0o700)
         server.variables = variables or {}
         server.configure(unix_socket_directories=servers.folder, **(SETTINGS | (settings or {})))
         if clients:
             with open(server.folder / "pg_hba.conf", "a") as file:
                 file.write(f"host all all {clients} trust\n")
-        give_away(server.folder)
+        give_away(server.folder.resolve())
         server._start_on_free_port(server.start)
         yield server
 

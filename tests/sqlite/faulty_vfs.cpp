@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 namespace once::testing {
 
@@ -12,6 +13,7 @@ struct File {
   sqlite3_io_methods methods{};
   const sqlite3_io_methods* base = nullptr;
   bool is_log = false;
+  int late_sync = 0;  // The flags of one that is still to be done.
 };
 
 // Lies behind the base's own structure. Not found through file->pMethods: the store's VFS puts its own table there.
@@ -29,6 +31,9 @@ int write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) 
   if (of(file).is_log) {
     if (faults.log_write_io) return SQLITE_IOERR_WRITE;
     ++faults.log_writes;
+    if (const int flags = std::exchange(of(file).late_sync, 0); flags != 0) {
+      if (const int code = of(file).base->xSync(file, flags); code != SQLITE_OK) return code;
+    }
   }
   return of(file).base->xWrite(file, data, size, offset);
 }
@@ -36,6 +41,11 @@ int write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) 
 int sync(sqlite3_file* file, int flags) {
   DiskFaults& faults = disk_faults();
   if (of(file).is_log ? faults.log_sync : faults.file_sync) return SQLITE_IOERR_FSYNC;
+  if (of(file).is_log ? faults.log_unsynced : faults.file_unsynced) return SQLITE_OK;
+  if (of(file).is_log && faults.log_synced_late) {
+    of(file).late_sync = flags;
+    return SQLITE_OK;
+  }
   const int code = of(file).base->xSync(file, flags);
   if (of(file).is_log) {
     ++faults.log_syncs;
