@@ -84,11 +84,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const once::Record& record : {one, record_of("two", once::State::completed)}) {
     need(once::blocking::insert(*store, record).status == once::Answer::Status::done);
   }
-  Console console(no_token, {});
-  const auto [cookie, half] = session_of(console);
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  const bool by_links = rest.find("{cookie}") != std::string_view::npos;  // Then programs are refused.
+  Console console(no_token, {.by_links = by_links});
+  const auto [cookie, half] = by_links ? session_of(console) : std::pair<std::string, std::string>();
   const Operators operators({.url = "memory:", .store = store}, no_token, {}, &console);
 
-  std::string_view rest(reinterpret_cast<const char*>(data), size);
   const std::string_view first = take_line(rest);
   const auto space = first.find(' ');
   if (space == std::string_view::npos) return 0;
