@@ -102,8 +102,8 @@ class Pages(unittest.TestCase):
 
         claim = 'Its [Claims](glossary.md#word-claim "what claim is") lapse'.replace(
             "lapse", '[lapse](glossary.md#word-lapsed "what lapsed is")')
-        self.assertEqual(explained("# A claim\n\nIts Claims lapse, and a claim lapsed.\n"),
-                         f"# A claim\n\n{claim}, and a claim lapsed.\n")
+        self.assertEqual(explained("# A claim\n\nIts Claims lapse, and a `x` claim lapsed.\n"),
+                         f"# A claim\n\n{claim}, and a `x` claim lapsed.\n")
         self.assertIn("](../glossary.md#word-lease ", explained("| a lease | x |", "stores/page.md"))
         self.assertIn('[`hold`](glossary.md#word-hold "what hold is")', explained("Under `hold` nothing runs."))
         self.assertIn("[fencing token](glossary.md#word-token ", explained("Its fencing token."))
