@@ -327,8 +327,8 @@ std::string table() {
   }
   out << "\n"
       << all
-      << " combinations of: what is there (6), whose it is (2), the fingerprints (5), the expiry (4), the "
-         "lease (5), the\nskew (3), and the policy for stored failures (2). Policy (2) and record (2) also say what "
+      << " combinations: what is there (6), whose it is (2), the fingerprints (5), the expiry (4) and the lease (5). "
+         "Also the\nskew (3), and the policy for stored failures (2). Policy (2) and record (2) also say what "
          "happens to a lapsed lease.\n\n"
          "## By state\n\n"
          "The decision for an attempt that finds another attempt's record, not expired, with the same payload. `hold`: "

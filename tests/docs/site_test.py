@@ -94,6 +94,37 @@ class Pages(unittest.TestCase):
     def test_bars_in_the_code_of_a_table(self):
         self.assertEqual(PAGES.bars(PAGES.re.match("`([^`]+)`", r"`a \|\| b`")), "<code>a &#124;&#124; b</code>")
 
+    def test_the_first_use_of_a_word_is_explained(self):
+        meanings = {word: f"what {word} is" for word in PAGES.TERMS}
+
+        def explained(text, page="page.md"):
+            return PAGES.explained(text, page, meanings)
+
+        claim = 'Its [Claims](glossary.md#word-claim "what claim is") lapse'.replace(
+            "lapse", '[lapse](glossary.md#word-lapsed "what lapsed is")')
+        self.assertEqual(explained("# A claim\n\nIts Claims lapse, and a `x` claim lapsed.\n"),
+                         f"# A claim\n\n{claim}, and a `x` claim lapsed.\n")
+        self.assertIn("](../glossary.md#word-lease ", explained("| a lease | x |", "stores/page.md"))
+        self.assertIn('[`hold`](glossary.md#word-hold "what hold is")', explained("Under `hold` nothing runs."))
+        self.assertIn("[fencing token](glossary.md#word-token ", explained("Its fencing token."))
+        for text in ("## The lease\n", "`a lease`", "```\nlease\n```\n", "[the lease](x.md)", "![A lease](x.svg)", "<!-- lease -->",
+                     "<a href='lease'></a>", "release leased", "`--on-lapse hold`", "hold", "a claim of a JWT", "<code>a lease</code>"):
+            with self.subTest(text):
+                self.assertEqual(explained(text), text)
+        with self.subTest("a link that is there already"):
+            text = "A claim. See [claims](glossary.md#the-record-and-its-claim)."
+            self.assertEqual(explained(text), text)
+
+    def test_each_word_is_in_the_glossary_with_an_anchor(self):
+        glossary = (ROOT / PAGES.GLOSSARY).read_text()
+        marked = PAGES.marked(glossary)
+        meanings = dict(PAGES.defined(glossary))
+        for word in PAGES.TERMS:
+            with self.subTest(word):
+                self.assertEqual(marked.count(f'<a id="{PAGES.anchor(word)}"></a>'), 1)
+                self.assertRegex(meanings[word], r"^[^\"`\[]{10,}$")
+        self.assertEqual(PAGES.re.sub("<a id=[^>]*></a>", "", marked), glossary)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=0)
