@@ -567,5 +567,22 @@ TEST_F(DynamoDbStore, MayBeDestroyedInACompletionWhileOthersWait) {
   EXPECT_EQ(answers, 2);
 }
 
+// As an engine does that was destroyed while it waited: its completion alone has the store, and ends with it.
+TEST_F(DynamoDbStore, MayBeDestroyedWithACompletionThatHasRun) {
+  create_table();
+  options.transport = make_fake_transport(fake, 1);
+  fake->set_faults([](const FakeCall&) { return FakeFault{.held = true}; });
+  std::shared_ptr<Store> store = open();
+  const auto transport = std::exchange(options.transport, nullptr);
+  const std::weak_ptr<Store> seen = store;
+  bool was_there = false;
+  Store* const raw = store.get();
+  raw->get("k", [&, store = std::move(store)](const Answer&) { was_there = store != nullptr; });
+  ASSERT_TRUE(fake->wait_for_held(1));
+  EXPECT_EQ(fake->release(), 1U);
+  EXPECT_TRUE(was_there);
+  EXPECT_TRUE(seen.expired());
+}
+
 }  // namespace
 }  // namespace once::testing

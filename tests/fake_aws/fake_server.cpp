@@ -17,7 +17,6 @@
 #include <boost/beast/http/status.hpp>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -30,6 +29,7 @@
 
 #include "fake_aws/certificate.hpp"
 #include "fake_aws/fake_dynamodb_server.hpp"
+#include "fake_aws/http.hpp"
 #include "fake_aws/refusal.hpp"
 #include "fake_aws/signature_check.hpp"
 
@@ -45,31 +45,12 @@ using TlsStream = asio::ssl::stream<tcp::socket>;
 
 constexpr std::size_t largest_head_bytes = 64 * 1024;
 constexpr std::size_t largest_body_bytes = 16 * 1024 * 1024;
-constexpr std::string_view target_prefix = "DynamoDB_20120810.";
-
-// "Thu, 01 Jan 2026 00:00:00 GMT"
-std::string date_header(Time time) {
-  static constexpr std::array days = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-  static constexpr std::array months = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                        "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  const auto second = std::chrono::floor<std::chrono::seconds>(time);
-  const auto day = std::chrono::floor<std::chrono::days>(second);
-  const std::chrono::year_month_day date(day);
-  const std::chrono::hh_mm_ss clock(second - day);
-  std::array<char, 64> out{};
-  std::snprintf(out.data(), out.size(), "%s, %02u %s %04d %02d:%02d:%02d GMT",
-                days[std::chrono::weekday(day).c_encoding()], static_cast<unsigned>(date.day()),
-                months[static_cast<unsigned>(date.month()) - 1], static_cast<int>(date.year()),
-                static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-                static_cast<int>(clock.seconds().count()));
-  return out.data();
-}
 
 std::string http_answer(const FakeAnswer& answer, Time now, bool crc32, std::uint64_t number) {
   std::string out =
       "HTTP/1.1 " + std::to_string(answer.status) + ' ' +
       std::string(obsolete_reason(int_to_status(static_cast<unsigned>(answer.status)))) +
-      "\r\nServer: fake-dynamodb\r\nDate: " + date_header(now) +
+      "\r\nServer: fake-dynamodb\r\nDate: " + fake::date_header(now) +
       "\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: " + std::to_string(answer.body.size()) +
       "\r\nx-amzn-RequestId: FAKE" + std::to_string(number);
   if (crc32) {
@@ -78,11 +59,6 @@ std::string http_answer(const FakeAnswer& answer, Time now, bool crc32, std::uin
     out += "\r\nx-amz-crc32: " + std::to_string(sum);
   }
   return out + "\r\n\r\n" + answer.body;
-}
-
-FakeAnswer refusal_answer(const fake::Refusal& refusal) {
-  const nlohmann::json body = {{"__type", refusal.type}, {"message", refusal.message}};
-  return {.status = refusal.status, .body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
 bool same_text(std::string_view left, std::string_view right) {
@@ -283,16 +259,16 @@ class FakeDynamoDbServer::State::Session final : public Connection,
         fake::check_signature(request, known, server_.options.region, server_.fake->now());
       } catch (const fake::Refusal& refusal) {
         ++server_.refused;
-        return give({}, refusal_answer(refusal));
+        return give({}, fake::refusal_answer(refusal));
       }
     }
     const std::string* target = request.header("x-amz-target");
-    if (target == nullptr || !target->starts_with(target_prefix)) {
-      return give({}, refusal_answer({.type = std::string(fake::coral_namespace) + "UnknownOperationException"}));
+    if (target == nullptr || !target->starts_with(fake::target_prefix)) {
+      return give({}, fake::refusal_answer({.type = std::string(fake::coral_namespace) + "UnknownOperationException"}));
     }
     // It may come from another thread, at a time when the server is gone. No session holds the io_context: those that
     // wait in it would keep it, and it them.
-    server_.fake->receive(target->substr(target_prefix.size()), request.body,
+    server_.fake->receive(target->substr(fake::target_prefix.size()), request.body,
                           [io = server_.io, weak = this->weak_from_this()](FakeFault fault, FakeAnswer answer) {
                             asio::dispatch(*io, [weak, fault = std::move(fault), answer = std::move(answer)] {
                               if (const auto self = weak.lock()) self->give_later(fault, answer);

@@ -415,8 +415,7 @@ void Auditor::answered(CallId id, const Begin& begin) {
     case Begin::Kind::error:
       ++totals_.errors;
       if (begin.error.kind == ErrorKind::corrupt ||
-          (begin.error.kind == ErrorKind::misuse && !says(begin.error, rules_.misuse) &&
-           !says(begin.error, rules_.unfit))) {
+          (begin.error.kind == ErrorKind::misuse && !passes(begin.error) && !says(begin.error, rules_.unfit))) {
         violate("replay", key, "an error that no fault of the store accounts for: " + begin.error.message);
       }
       return;
@@ -716,7 +715,7 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
     case Finish::Kind::unrecorded:
       ++totals_.unrecorded;
       // Too large, and not kept at all.
-      if (kind == FinishKind::step && finish.error.kind == ErrorKind::misuse && !says(finish.error, rules_.misuse)) {
+      if (kind == FinishKind::step && finish.error.kind == ErrorKind::misuse && !passes(finish.error)) {
         // Unless an earlier try was written after all.
         const auto landed = call.steps.begin() + static_cast<std::ptrdiff_t>(call.steps_landed);
         call.steps.erase(std::remove_if(landed, call.steps.end(), [&](const Step& s) { return s.name == step; }),
@@ -732,6 +731,9 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
       return;
   }
 }
+
+// A refusal as misuse that another try may not meet.
+bool Auditor::passes(const Error& error) const { return says(error, rules_.misuse) || says(error, rules_.clock); }
 
 void Auditor::died(ProcessId process) {
   std::erase_if(talks_, [&](const auto& entry) { return entry.first.first == process; });

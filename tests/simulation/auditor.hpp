@@ -76,6 +76,8 @@ struct Rules {
   std::optional<Millis> late;  // How long after its lease a claim may still be found alive. Empty: nobody knows.
   // What the store says when it refuses a write as misuse, which may pass, or a record as unfit. Empty: it never does.
   std::optional<std::string> misuse, unfit;
+  // What its client says when a host's clock was set twice during one request. Empty: it does not mind.
+  std::optional<std::string> clock;
   bool cached = false;  // Engines have local caches, which do not see what operators do.
 };
 
@@ -226,6 +228,7 @@ class Auditor {
   void vanish(Key& state, const Record* next);
   [[nodiscard]] bool has_outlived(const Call& call) const;
   void seen(const Call& call, const Record& record, bool whenever) const;
+  [[nodiscard]] bool passes(const Error& error) const;
   [[nodiscard]] bool own_claim(const Call& call, const Record& record) const;
   Call& call_of(CallId call);
 

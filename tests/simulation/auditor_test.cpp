@@ -16,10 +16,10 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // The first violation in at most so many worlds; empty if there is none.
-std::string first_violation(Bug bug, std::uint64_t worlds) {
+std::string first_violation(Bug bug, std::uint64_t worlds, Which store) {
   for (std::uint64_t seed = 1; seed <= worlds; ++seed) {
     try {
-      run({.seed = seed, .operations = 1'000, .bug = bug});
+      run({.seed = seed, .operations = 1'000, .bug = bug, .store = store});
     } catch (const Violation& violation) {
       return violation.what();
     }
@@ -29,24 +29,31 @@ std::string first_violation(Bug bug, std::uint64_t worlds) {
 
 class PlantedBug : public ::testing::TestWithParam<std::uint8_t> {};
 
-TEST_P(PlantedBug, IsSeen) { EXPECT_NE(first_violation(static_cast<Bug>(GetParam()), 100), ""); }
+TEST_P(PlantedBug, IsSeen) {
+  const Bug bug = static_cast<Bug>(GetParam());
+  EXPECT_NE(first_violation(bug, 100, store_of(bug)), "");
+}
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedBug,
                          ::testing::Range(static_cast<std::uint8_t>(1),
                                           static_cast<std::uint8_t>(static_cast<int>(last_bug) + 1)),
                          [](const auto& test) { return std::string(to_string(static_cast<Bug>(test.param))); });
 
-TEST(Simulation, WithoutABugNothingIsSeen) { EXPECT_EQ(first_violation(Bug::none, 60), ""); }
+TEST(Simulation, WithoutABugNothingIsSeen) {
+  EXPECT_EQ(first_violation(Bug::none, 60, Which::simulated), "");
+  EXPECT_EQ(first_violation(Bug::none, 10, Which::dynamodb), "");
+}
 
 TEST(Simulation, ASeedRepeatsItselfToTheByte) {
-  for (const std::uint64_t seed : {3U, 86U, 1855U}) {
+  for (const auto& [seed, store] : {std::pair(3U, Which::simulated), std::pair(86U, Which::simulated),
+                                    std::pair(1855U, Which::simulated), std::pair(86U, Which::dynamodb)}) {
     std::ostringstream first;
     std::ostringstream second;
-    const Report a = run({.seed = seed, .operations = 500, .bug = Bug::none, .trace = &first});
-    const Report b = run({.seed = seed, .operations = 500, .bug = Bug::none, .trace = &second});
+    const Report a = run({.seed = seed, .operations = 500, .store = store, .trace = &first});
+    const Report b = run({.seed = seed, .operations = 500, .store = store, .trace = &second});
     EXPECT_EQ(first.str(), second.str());
     EXPECT_GT(first.str().size(), 10'000U);
-    const Report untraced = run({.seed = seed, .operations = 500});
+    const Report untraced = run({.seed = seed, .operations = 500, .store = store});
     EXPECT_EQ(a.digest, b.digest);
     EXPECT_EQ(a.digest, untraced.digest) << "telling what happens must not change it";
   }

@@ -6,7 +6,43 @@ namespace once::simulation {
 
 using namespace std::chrono_literals;
 
-Config Config::draw(World& world, std::uint64_t seed, Bug bug) {
+namespace {
+
+// What the real store does not do, or does in its own way.
+void suit_dynamodb(Config& c, std::uint64_t seed, Bug bug) {
+  testing::SeededRandom more(seed ^ 0x64796E61U);
+  static constexpr std::array skews = {Millis{0}, Millis{200}, Millis{2'000}};
+  if (c.tells != Tells::in_answers) {
+    c.skew = more.pick(skews);
+    c.jumps = more.chance(500);
+  }
+  c.tells = Tells::in_answers;
+  c.told_error = Millis{500};
+  c.hands_out = false;
+  c.small = false;
+  switch (bug) {
+    case Bug::dynamodb_sends_no_token:
+      c.declines = 600;
+      c.retention = Millis{20};
+      c.ghosts = true;
+      [[fallthrough]];
+    case Bug::dynamodb_transacts_unconditionally:
+      c.companions = true;
+      [[fallthrough]];
+    case Bug::dynamodb_believes_lost_answers:
+    case Bug::dynamodb_puts_unconditionally:
+    case Bug::dynamodb_compares_no_revision:
+      c.trouble = bug == Bug::dynamodb_sends_no_token ? 400 : 150;
+      c.between_operators = Instant(2s);
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
+Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
   Config c;
   const auto pick = [&](auto... values) {
     const std::array all{values...};
@@ -110,6 +146,7 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug) {
     c.skew = Millis{100};
     c.jumps = false;
   }
+  if (store == Which::dynamodb) suit_dynamodb(c, seed, bug);
   return c;
 }
 

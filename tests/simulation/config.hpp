@@ -45,7 +45,7 @@ struct Config {
   std::uint32_t trouble = 0;     // Of the network, in a thousand requests.
   Instant between_crashes{0}, between_pauses{0}, between_outages{0}, between_operators{0};  // 0: never.
 
-  static Config draw(World& world, std::uint64_t seed, Bug bug);
+  static Config draw(World& world, std::uint64_t seed, Bug bug, Which store);
 };
 
 }  // namespace once::simulation

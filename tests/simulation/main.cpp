@@ -1,13 +1,14 @@
 // Runs the simulation over many seeds, or replays one.
 //
-//   simulation [--seed N | --worlds N,N…] [--operations M] [--world W] [--bug NAME] [--bugs] [--progress] [--coverage]
-//              [--verbose]
+//   simulation [--seed N | --worlds N,N…] [--operations M] [--world W] [--store NAME] [--bug NAME] [--bugs]
+//              [--progress] [--coverage] [--verbose]
 //
 // From seed N on, worlds of W operations each until M operations were made. --worlds plays these seeds, a world of W
-// operations each. --bug plants one of simulation.hpp's; --bugs plants each, and prints after how many operations it
-// was seen. --progress prints a line "played M" every second, and at the end. --coverage prints what was met
-// (coverage.hpp), and fails if that is not all there is to meet. A violation prints the command that repeats the one
-// world it happened in, with everything that happens there.
+// operations each. --store dynamodb: over the real store's code instead of the simulated store. --bug plants one of
+// simulation.hpp's; --bugs plants each, and prints after how many operations it was seen. --progress prints a line
+// "played M" every second, and at the end. --coverage prints what was met (coverage.hpp), and fails if that is not all
+// there is to meet. A violation prints the command that repeats the one world it happened in, with everything that
+// happens there.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -24,8 +25,8 @@ namespace {
 
 [[noreturn]] void usage(const std::string& wrong) {
   std::cerr << wrong
-            << "\nusage: simulation [--seed N | --worlds N,N...] [--operations M] [--world W] [--bug NAME] "
-               "[--bugs] [--progress] [--coverage] [--verbose]\n";
+            << "\nusage: simulation [--seed N | --worlds N,N...] [--operations M] [--world W] [--store NAME] "
+               "[--bug NAME] [--bugs] [--progress] [--coverage] [--verbose]\n";
   std::exit(64);
 }
 
@@ -65,7 +66,7 @@ bool play_bugs(std::uint64_t seed, std::uint64_t operations, std::uint64_t world
     for (std::uint64_t next = seed; made < operations && rule.empty(); ++next) {
       try {
         made += world;
-        run({.seed = next, .operations = world, .bug = bug});
+        run({.seed = next, .operations = world, .bug = bug, .store = store_of(bug)});
       } catch (const Violation& violation) {
         made += violation.operations - world;
         rule = std::string(violation.what()).substr(0, std::string(violation.what()).find(':'));
@@ -89,6 +90,7 @@ int main(int count, char** arguments) {
   bool progress = false;
   bool bugs = false;
   Bug bug = Bug::none;
+  Which store = Which::simulated;
   std::vector<std::uint64_t> seeds;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
@@ -103,8 +105,13 @@ int main(int count, char** arguments) {
       operations = number(value());
     } else if (argument == "--world") {
       world = number(value());
+    } else if (argument == "--store") {
+      const std::string name = value();
+      if (name != to_string(Which::dynamodb)) usage("there is no store '" + name + "' but 'dynamodb'");
+      store = Which::dynamodb;
     } else if (argument == "--bug") {
       bug = bug_named(value());
+      store = store_of(bug);
     } else if (argument == "--progress") {
       progress = true;
     } else if (argument == "--bugs") {
@@ -118,6 +125,8 @@ int main(int count, char** arguments) {
     }
   }
   if (world == 0) usage("--world must be at least 1");
+  if (bug != Bug::none && store != store_of(bug)) usage("that bug is one of the simulated store");
+  if (coverage().on && store != Which::simulated) usage("--coverage counts what the simulated store meets");
   if (!seeds.empty()) operations = seeds.size() * world;
   if (bugs) return play_bugs(seed, operations, world) ? 0 : 1;
   Report sum;
@@ -130,6 +139,7 @@ int main(int count, char** arguments) {
     Options options;
     options.seed = seed;
     options.bug = bug;
+    options.store = store;
     options.operations = std::min(world, operations - made);
     if (verbose) options.trace = &std::cout;
     if (const auto now = std::chrono::steady_clock::now(); progress && now - told >= std::chrono::seconds(1)) {
@@ -160,6 +170,7 @@ int main(int count, char** arguments) {
     } catch (const std::exception& error) {
       std::cout << "VIOLATION in seed " << seed << "\n  " << error.what() << "\nrepeat it with: simulation --seed "
                 << seed << " --operations " << options.operations << " --world " << options.operations
+                << (store == Which::simulated ? std::string() : std::string(" --store ") + to_string(store))
                 << (bug == Bug::none ? std::string() : std::string(" --bug ") + to_string(bug)) << " --verbose\n";
       return 1;
     }

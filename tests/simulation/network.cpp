@@ -14,9 +14,7 @@ using namespace std::chrono_literals;
 void Simulation::ask(Host& host, std::uint64_t life, ProcessId id, Asking asking, Done done) {
   if (host.life() != life) return;  // The process is dead; no caller waits for the answer.
   plant_in_request(asking);
-  auditor_.at(world_.utc());
-  const bool talk = asking.reads || asking.how == Wrote::insert;
-  if (talk) auditor_.sent(id, asking.reads, asking.key);
+  asks(id, asking);
   struct Flight {
     Asking asking;
     Done done;
@@ -32,17 +30,8 @@ void Simulation::ask(Host& host, std::uint64_t life, ProcessId id, Asking asking
     if (host.life() != life) return;
     world_.at(at, &host, [this, id, flight, with = std::move(with)]() mutable {
       if (options_.bug == Bug::engine_swallows_answers && world_.chance(3)) return;
-      auditor_.at(world_.utc());
-      if (flight->asking.reads || flight->asking.how == Wrote::insert) {
-        auditor_.got(id, flight->asking.reads, flight->asking.key);
-      }
-      trace(id, "answer", flight->asking.key, [&] { return describe(with); });
-      const bool draws_more = config_.storms && !calm_ && with.status == Answer::Status::failed && world_.chance(300);
-      if (draws_more) strike(id, flight->asking.key);
-      const bool declined = with.declined;
       flight->is_answered = true;
-      flight->done(std::move(with));
-      if (declined && config_.misuses) misuse_after_decline(id, flight->asking);
+      answers(id, flight->asking, std::move(with), flight->done);
     });
   };
   const auto land = [this, &host, life, id, flight](Instant at, auto then) {
@@ -63,12 +52,6 @@ void Simulation::ask(Host& host, std::uint64_t life, ProcessId id, Asking asking
   const auto met = [request = coverage().on ? request_name(flight->asking) : std::string()](Mishap mishap) {
     coverage().met(mishap, request);
   };
-  trace(id,
-        reads                                  ? "read"
-        : flight->asking.how == Wrote::insert  ? "insert"
-        : flight->asking.how == Wrote::replace ? "replace"
-                                               : "remove",
-        flight->asking.key, [&] { return flight->asking.next ? text_of(*flight->asking.next) : std::string(); });
   if (down_until_ > world_.now()) {
     const bool refused = world_.chance(700);
     met(refused ? Mishap::refused : Mishap::lost);

@@ -2,6 +2,7 @@
 // call. Only for the files of this folder.
 #pragma once
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +43,7 @@ class EngineRandom final : public Random {
 };
 
 class Simulation;
+class RealStore;
 
 // What a process reaches of the offload: shared by all, and durable.
 class Bucket final : public Offload {
@@ -120,11 +122,10 @@ class Front final : public Store {
 
 class Simulation {
  public:
-  explicit Simulation(const Options& options)
-      : options_(options),
-        world_(options.seed * 0x9E3779B97F4A7C15U + 1),
-        config_(Config::draw(world_, options.seed, options.bug)),
-        auditor_(rules()) {}
+  explicit Simulation(const Options& options);
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
 
   Report run();
   Report play();
@@ -140,6 +141,33 @@ class Simulation {
   const std::map<std::string, std::string>& blobs() const noexcept { return blobs_; }
   void keep(const std::string& location, std::string bytes);
   void drop(const std::string& location);
+
+  // For real stores: what is asked and answered, what has happened below them, …
+  void asks(ProcessId id, const Asking& asking);
+  void answers(ProcessId id, const Asking& asking, Answer answer, Done& done);
+  void stored(ProcessId by, const Asking& asking, const Record* next);
+  void swept(const std::string& key);
+  // In a completion of a store, which must not throw: the violation is thrown when the event is over.
+  template <class F>
+  void guarded(F what) {
+    try {
+      what();
+    } catch (const Violation&) {
+      if (violation_ == nullptr) violation_ = std::current_exception();
+    }
+  }
+  void in_trouble(bool late) {
+    ++report_.lost_answers;
+    if (late) ++report_.late_writes;
+  }
+  // … and what that depends on.
+  [[nodiscard]] Bug bug() const noexcept { return options_.bug; }
+  [[nodiscard]] bool is_down() const noexcept { return down_until_ > world_.now(); }
+  [[nodiscard]] const std::map<std::string, Record>& records() const noexcept { return records_; }
+  Auditor& auditor() {
+    auditor_.at(world_.utc());
+    return auditor_;
+  }
 
  private:
   // At the server: it may live on when its process is dead.
@@ -215,6 +243,8 @@ class Simulation {
 
   // the store
   Answer carry_out(ProcessId by, const Asking& asking);
+  void lands(ProcessId by, const Asking& asking, const Seen& seen, const Record* next);
+  void erase_swept(std::map<std::string, Record>::iterator& at);
 
  public:
   [[nodiscard]] std::size_t max_record_bytes() const noexcept { return config_.small ? 16 * 1024 : 1'000'000; }
@@ -296,6 +326,8 @@ class Simulation {
   const Config config_;
   Auditor auditor_;
   Report report_;
+  std::unique_ptr<RealStore> real_;  // Null: the simulated store.
+  std::exception_ptr violation_;
   std::vector<std::unique_ptr<Process>> processes_;
   ProcessId last_process_ = operators;
   std::uint64_t calls_ = 0;

@@ -1,5 +1,6 @@
 // The world as a whole: its processes' lives, operators, sweeps, and what is told of it.
 #include "parts.hpp"
+#include "real_store.hpp"
 
 #include <algorithm>
 #include <array>
@@ -44,9 +45,31 @@ const char* to_string(Bug bug) {
       "engine_ignores_payload",
       "engine_resets_attempt",
       "engine_loses_fingerprint",
-      "engine_serves_expired"};
+      "engine_serves_expired",
+      "dynamodb_puts_unconditionally",
+      "dynamodb_compares_no_revision",
+      "dynamodb_transacts_unconditionally",
+      "dynamodb_encodes_no_steps",
+      "dynamodb_reads_inconsistently",
+      "dynamodb_sends_no_token",
+      "dynamodb_believes_lost_answers",
+      "dynamodb_ignores_status"};
   return names.at(static_cast<std::size_t>(bug));
 }
+
+const char* to_string(Which store) { return store == Which::dynamodb ? "dynamodb" : "simulated"; }
+
+Which store_of(Bug bug) {
+  return std::string_view(to_string(bug)).starts_with("dynamodb_") ? Which::dynamodb : Which::simulated;
+}
+
+Simulation::Simulation(const Options& options)
+    : options_(options),
+      world_(options.seed * 0x9E3779B97F4A7C15U + 1),
+      config_(Config::draw(world_, options.seed, options.bug, options.store)),
+      auditor_(rules()) {}
+
+Simulation::~Simulation() = default;
 
 Report Simulation::run() {
   try {
@@ -66,6 +89,7 @@ Report Simulation::run() {
 Report Simulation::play() {
   coverage().begin_world();
   describe();
+  if (options_.store == Which::dynamodb) real_ = make_dynamodb(*this);
   for (std::size_t i = 0; i < config_.processes; ++i) {
     auto drift = static_cast<std::int64_t>(world_.below(401)) - 200;
     if (options_.bug == Bug::clock_runs_slow) drift = -333'333;
@@ -80,10 +104,12 @@ Report Simulation::play() {
   if (config_.jumps) every(Instant(config_.lease) * 3, [this] { jump(); });
   every(Instant(config_.lease) * (config_.ghosts ? 1 : 20), [this] { sweep(); });
   const std::uint64_t most = 1'000'000 + options_.operations * 2'000;
-  while (world_.step()) {
+  while (world_.step() && violation_ == nullptr) {
     if (world_.events > most) throw Violation("answers: the world does not come to rest");
   }
+  if (violation_ != nullptr) std::rethrow_exception(violation_);
   auditor_.end();
+  if (real_ != nullptr) real_->check();
   for (auto& process : processes_) stop(*process);
   report_.events = world_.events;
   report_.totals = auditor_.totals();
@@ -112,6 +138,7 @@ Rules Simulation::rules() const {
   if (config_.tells == Tells::never) rules.early = 61ms;
   if (config_.tells == Tells::by_call) rules.late = config_.skew;
   rules.cached = config_.cached;
+  if (options_.store == Which::dynamodb && config_.jumps) rules.clock = "InvalidSignatureException: Signature ";
   if (config_.forbids) rules.misuse = forbidden, rules.unfit = unfit;
   return rules;
 }
@@ -152,7 +179,11 @@ void Simulation::become_calm() {
 void Simulation::start(Process& process) {
   process.id = ++last_process_;
   EngineOptions options;
-  options.store = std::make_shared<Front>(*this, process.host, process.id);
+  if (real_ == nullptr) {
+    options.store = std::make_shared<Front>(*this, process.host, process.id);
+  } else {
+    options.store = std::make_shared<RealFront>(*this, *real_, process.host, process.id);
+  }
   options.policy.lease = config_.lease;
   options.policy.retention = config_.retention;
   options.policy.max_inline_bytes = 200;
@@ -184,6 +215,7 @@ void Simulation::stop(Process& process) {
   for (Callback<void()>& answer : std::exchange(owed_[process.id], {})) answer();
   owed_.erase(process.id);
   process.engine.reset();
+  if (real_ != nullptr) real_->close(process.id);
   coverage().on = counts;
 }
 
@@ -233,21 +265,26 @@ void Simulation::jump(Process& process) {
 }
 
 void Simulation::sweep() {
+  if (real_ != nullptr) return real_->sweep();
   for (auto it = records_.begin(); it != records_.end();) {
     if (!is_expired(it->second.expires_at, world_.utc()) || world_.chance(300) || locks_.contains(it->first)) {
       ++it;
       continue;
     }
-    trace(0, "sweep", it->first, [] { return std::string(); });
-    coverage().met(Act::sweep, it->second, world_.utc());
-    auditor_.swept(it->first);
-    const Result& result = it->second.result;
-    if (result.placement == Placement::offloaded) {
-      world_.at(world_.now() + world_.span(config_.latency), nullptr,
-                [this, location = result.location] { drop(location); });
-    }
-    it = records_.erase(it);
+    erase_swept(it);
   }
+}
+
+void Simulation::erase_swept(std::map<std::string, Record>::iterator& at) {
+  trace(0, "sweep", at->first, [] { return std::string(); });
+  coverage().met(Act::sweep, at->second, world_.utc());
+  auditor_.swept(at->first);
+  const Result& result = at->second.result;
+  if (result.placement == Placement::offloaded) {
+    world_.at(world_.now() + world_.span(config_.latency), nullptr,
+              [this, location = result.location] { drop(location); });
+  }
+  at = records_.erase(at);
 }
 
 void Simulation::operate() {
@@ -303,6 +340,7 @@ void Simulation::operate(const Record& stands) {
               std::string key = asking.key;
               when_free(key, [this, asking = std::move(asking)] {
                 trace(0, "operator", asking.key, [&] { return text_of(*asking.next); });
+                if (real_ != nullptr) return real_->carry_out(asking);
                 carry_out(operators, asking);
               });
             });

@@ -49,14 +49,30 @@ enum class Bug : std::uint8_t {
   engine_resets_attempt,       // A takeover counts the attempts from one again.
   engine_loses_fingerprint,    // A takeover does not write the fingerprint.
   engine_serves_expired,       // Answers show results as if they never expired.
+  // In what the DynamoDB store sends, …
+  dynamodb_puts_unconditionally,       // A record is put under no condition.
+  dynamodb_compares_no_revision,       // A put names only the owner.
+  dynamodb_transacts_unconditionally,  // A record with companions is put under no condition.
+  dynamodb_encodes_no_steps,           // An item has no steps.
+  dynamodb_reads_inconsistently,       // A read does not ask for what was written last.
+  dynamodb_sends_no_token,             // A transaction that is sent again is not recognised.
+  // … and in what it and its client make of the answers.
+  dynamodb_believes_lost_answers,  // A write whose answer was lost is taken for done.
+  dynamodb_ignores_status,         // A refusal is taken for success.
 };
-inline constexpr Bug last_bug = Bug::engine_serves_expired;
+inline constexpr Bug last_bug = Bug::dynamodb_ignores_status;
 const char* to_string(Bug bug);
+
+// The engines' store: the simulated one, or the code of a real one over a simulated wire.
+enum class Which : std::uint8_t { simulated, dynamodb };
+const char* to_string(Which store);
+Which store_of(Bug bug);  // Where it can be planted.
 
 struct Options {
   std::uint64_t seed = 1;
   std::uint64_t operations = 1'000;  // Calls of begin().
   Bug bug = Bug::none;
+  Which store = Which::simulated;
   std::ostream* trace = nullptr;  // Where to tell everything that happens; null: nowhere.
 };
 

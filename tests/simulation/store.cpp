@@ -70,9 +70,7 @@ Answer Simulation::carry_out(ProcessId by, const Asking& asking) {
     seen = {.owner = stands->owner, .revision = stands->revision, .place = 0};
     next->revision = next_revision(stands->revision, 0);
   }
-  trace(by, "lands", asking.key, [&] { return next ? text_of(*next) : std::string("removed"); });
-  digest(asking.key, next ? next->revision : 0, next ? next->token : 0);
-  auditor_.landed(by, asking.how, asking.key, seen, next ? &*next : nullptr);
+  lands(by, asking, seen, next ? &*next : nullptr);
   if (charge != nullptr) {
     auditor_.charged(charge->call);
     committed_.insert({next->owner.hex(), next->revision});
@@ -88,6 +86,52 @@ Answer Simulation::carry_out(ProcessId by, const Asking& asking) {
     records_.erase(asking.key);
   }
   return leave(by, asking, std::move(answer));
+}
+
+void Simulation::lands(ProcessId by, const Asking& asking, const Seen& seen, const Record* next) {
+  trace(by, "lands", asking.key, [&] { return next != nullptr ? text_of(*next) : std::string("removed"); });
+  digest(asking.key, next != nullptr ? next->revision : 0, next != nullptr ? next->token : 0);
+  auditor_.landed(by, asking.how, asking.key, seen, next);
+}
+
+void Simulation::asks(ProcessId id, const Asking& asking) {
+  auditor_.at(world_.utc());
+  if (asking.reads || asking.how == Wrote::insert) auditor_.sent(id, asking.reads, asking.key);
+  trace(id,
+        asking.reads                   ? "read"
+        : asking.how == Wrote::insert  ? "insert"
+        : asking.how == Wrote::replace ? "replace"
+                                       : "remove",
+        asking.key, [&] { return asking.next ? text_of(*asking.next) : std::string(); });
+}
+
+void Simulation::answers(ProcessId id, const Asking& asking, Answer answer, Done& done) {
+  auditor_.at(world_.utc());
+  if (asking.reads || asking.how == Wrote::insert) auditor_.got(id, asking.reads, asking.key);
+  trace(id, "answer", asking.key, [&] { return describe(answer); });
+  const bool draws_more = config_.storms && !calm_ && answer.status == Answer::Status::failed && world_.chance(300);
+  if (draws_more) strike(id, asking.key);
+  const bool declined = answer.declined;
+  done(std::move(answer));
+  if (declined && config_.misuses) misuse_after_decline(id, asking);
+}
+
+void Simulation::stored(ProcessId by, const Asking& asking, const Record* next) {
+  auditor_.at(world_.utc());
+  lands(by, asking, asking.seen, next);
+  if (next == nullptr) {
+    records_.erase(asking.key);
+  } else if (asking.next && *next == *asking.next) {
+    records_.insert_or_assign(asking.key, *next);
+  } else {
+    throw Violation("store: another record of " + asking.key + " is stored than was asked for: " + text_of(*next));
+  }
+}
+
+void Simulation::swept(const std::string& key) {
+  auditor_.at(world_.utc());
+  auto at = records_.find(key);
+  erase_swept(at);
 }
 
 // Other callers would never get any further with that key.

@@ -79,9 +79,9 @@ class Service {
       const Completing here{this, completing};
       completing = &here;
       done(std::move(value));
+      done = nullptr;  // It may own the last reference to the store, which then must not wait for this operation.
       completing = here.outer;
     }
-    done = nullptr;  // It may own a reference to the store.
     end();
   }
 
