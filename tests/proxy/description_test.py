@@ -260,7 +260,8 @@ class Comparison:
                     for value in one["schema"].get("enum", []):
                         described.add(f"value {value} of parameter {one['name']} of {where}")
                 if "requestBody" in operation:
-                    described.add(f"the members of {where}")
+                    if self.members(operation, set()):
+                        described.add(f"the members of {where}")
                     self.all_members(self.body_schema(operation), f"body of {where}", members, seen)
                 for status, answer in operation["responses"].items():
                     described.add(f"status {status} of {where}")
