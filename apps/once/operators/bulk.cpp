@@ -29,14 +29,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-enum class State : std::uint8_t { counting, planned, running, done, stopped, expired, failed };
+enum class BulkState : std::uint8_t { counting, planned, running, done, stopped, expired, failed };
 
-const char* to_string(State state) {
+const char* to_string(BulkState state) {
   constexpr std::array words{"counting", "planned", "running", "done", "stopped", "expired", "failed"};
   return words.at(static_cast<std::size_t>(state));
 }
 
-bool has_ended(State state) { return state > State::running; }
+bool has_ended(BulkState state) { return state > BulkState::running; }
 
 const char* to_string(LeftBecause because) {
   switch (because) {
@@ -67,13 +67,13 @@ Json leftover_json(const Leftover& left) {
 }
 
 template <typename Number>
-Json number(const std::optional<Number>& value) {
+Json number_json(const std::optional<Number>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-Json time_json(const std::optional<Time>& time) { return time ? Json(text::rfc3339(*time)) : Json(nullptr); }
+Json maybe_time(const std::optional<Time>& time) { return time ? Json(text::rfc3339(*time)) : Json(nullptr); }
 
-http::Answer refused(std::string_view detail) {
+http::Answer bulk_refused(std::string_view detail) {
   return operators_problem("bulk-refused", 409, "This bulk act does not start", detail);
 }
 
@@ -82,7 +82,7 @@ http::Answer no_bulk() {
                            "It was never planned here, or is forgotten: a program keeps the last 20, until it ends.");
 }
 
-std::vector<std::string> keys_of(const std::vector<std::string>& digits) {
+std::vector<std::string> keys_in(const std::vector<std::string>& digits) {
   if (digits.empty() || digits.size() > BulkActs::most_records) {
     throw wrong("keys must have 1 to " + std::to_string(BulkActs::most_records) + " of them");
   }
@@ -111,7 +111,7 @@ struct BulkActs::Bulk {
 
   operate::Reason reason;
   Caller caller;  // Who has planned it, and then who has started it.
-  State state = State::counting;
+  BulkState state = BulkState::counting;
   bool stops = false;  // Somebody wants it to.
   std::optional<Time> expires_at;
   Uptime expires_at_uptime{};
@@ -129,7 +129,7 @@ struct BulkActs::Bulk {
   Json planned = Json::array();
   std::vector<Counted> records;
 
-  void end(State how) {
+  void end(BulkState how) {
     state = how;
     records = {};
   }
@@ -146,14 +146,14 @@ struct BulkActs::Bulk {
     json["reason"] = reason.text;
     json["who"] = reason.by;
     json["made_at"] = text::rfc3339(made_at);
-    json["expires_at"] = time_json(expires_at);
+    json["expires_at"] = maybe_time(expires_at);
     json["searched"] = searched;
-    json["count"] = number(count);
-    json["refused"] = number(refused);
-    json["bounded"] = number(bounded);
-    json["written"] = number(written);
-    json["left_alone"] = number(left_alone);
-    json["failed"] = number(failed);
+    json["count"] = number_json(count);
+    json["refused"] = number_json(refused);
+    json["bounded"] = number_json(bounded);
+    json["written"] = number_json(written);
+    json["left_alone"] = number_json(left_alone);
+    json["failed"] = number_json(failed);
     json["error"] = error ? Json(*error) : Json(nullptr);
     json["remarks"] = remarks;
     if (!whole) return json;
@@ -193,7 +193,7 @@ BulkActs::BulkPtr BulkActs::find(std::string_view id) const {
 // By a clock that nobody sets, and that runs during suspend.
 void BulkActs::expire() const {
   for (const BulkPtr& bulk : acts_) {
-    if (bulk->state == State::planned && clock_->uptime() >= bulk->expires_at_uptime) bulk->end(State::expired);
+    if (bulk->state == BulkState::planned && clock_->uptime() >= bulk->expires_at_uptime) bulk->end(BulkState::expired);
   }
 }
 
@@ -217,7 +217,7 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
     filter_of(bulk->filter.filter, Time{}, access_.raw_scopes, "filter.");
     bulk->filter_texts = *texts;
   } else {
-    bulk->keys = keys_of(*digits);
+    bulk->keys = keys_in(*digits);
   }
   if (*what == OneAct::resolve) bulk->as = members.text("as");
   AskedAct asked = asked_act(members, *what, caller);
@@ -233,7 +233,7 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
   if (ending_) return stopping();
   if (acts_.size() == most_acts) {
     const auto oldest = std::ranges::find_if(acts_, [](const BulkPtr& one) { return has_ended(one->state); });
-    if (oldest == acts_.end()) return refused("20 others are planned or under way. Stop one of them first.");
+    if (oldest == acts_.end()) return bulk_refused("20 others are planned or under way. Stop one of them first.");
     acts_.erase(oldest);
   }
   acts_.push_back(bulk);
@@ -268,19 +268,19 @@ http::Answer BulkActs::start(std::string_view id, const http::Request& request, 
   const BulkPtr bulk = find(id);
   if (!bulk) return no_bulk();
   if (ending_) return stopping();
-  if (bulk->state == State::expired) return refused("The plan is more than 10 minutes old. Make another one.");
-  if (bulk->state != State::planned)
-    return refused(std::string("It is not planned, but ") + to_string(bulk->state) + ".");
+  if (bulk->state == BulkState::expired) return bulk_refused("The plan is more than 10 minutes old. Make another one.");
+  if (bulk->state != BulkState::planned)
+    return bulk_refused(std::string("It is not planned, but ") + to_string(bulk->state) + ".");
   if (*bulk->bounded) {
-    return refused("More than " + std::to_string(most_records) +
-                   " records match. Select fewer, and make another plan.");
+    return bulk_refused("More than " + std::to_string(most_records) +
+                        " records match. Select fewer, and make another plan.");
   }
   if (*count != *bulk->count) {
-    return refused("count is " + std::to_string(*count) + ", but the plan would change " +
-                   std::to_string(*bulk->count) + " records. Nothing was changed.");
+    return bulk_refused("count is " + std::to_string(*count) + ", but the plan would change " +
+                        std::to_string(*bulk->count) + " records. Nothing was changed.");
   }
-  if (*count == 0) return refused("The plan would change no record.");
-  if (running_) return refused("Another one is running: " + running_->id + ". Wait for its end, or stop it.");
+  if (*count == 0) return bulk_refused("The plan would change no record.");
+  if (running_) return bulk_refused("Another one is running: " + running_->id + ". Wait for its end, or stop it.");
   // What it does is done in the name of who starts it.
   operate::Reason reason = bulk->reason;
   if (caller.session) {
@@ -295,7 +295,7 @@ http::Answer BulkActs::start(std::string_view id, const http::Request& request, 
   bulk->reason = std::move(reason);
   bulk->caller = caller;
   bulk->written = bulk->left_alone = bulk->failed = 0;
-  bulk->state = State::running;
+  bulk->state = BulkState::running;
   running_ = bulk;
   news_.notify_all();
   return json_answer(202, bulk->json(true));
@@ -311,7 +311,7 @@ http::Answer BulkActs::stop(std::string_view id, const http::Request& request, c
     bulk->stops = true;
     const Json line{{"event", "bulk-stop"}, {"bulk", bulk->id}, {"who", caller.session ? "" : no_session_name}};
     if (!caller.note(line)) say("the audit log cannot be written: that a bulk act is stopped is not in it");
-    if (bulk->state != State::running) bulk->end(State::stopped);
+    if (bulk->state != BulkState::running) bulk->end(BulkState::stopped);
   }
   return json_answer(202, bulk->json(true));
 }
@@ -323,7 +323,8 @@ void BulkActs::make_plans() {
   for (;;) {
     BulkPtr next;
     news_.wait(lock, [&] {
-      const auto found = std::ranges::find_if(acts_, [](const BulkPtr& one) { return one->state == State::counting; });
+      const auto found =
+          std::ranges::find_if(acts_, [](const BulkPtr& one) { return one->state == BulkState::counting; });
       next = found == acts_.end() ? nullptr : *found;
       return ending_ || next;
     });
@@ -370,12 +371,12 @@ void BulkActs::make_plan(Bulk& bulk) {
   }
 
   const std::lock_guard lock(mutex_);
-  if (bulk.state != State::counting) return;  // It was stopped.
-  if (!goes_on(bulk)) return bulk.end(State::stopped);
+  if (bulk.state != BulkState::counting) return;  // It was stopped.
+  if (!goes_on(bulk)) return bulk.end(BulkState::stopped);
   if (selection.error) error = selection.error->message;
   if (error && !(selection.error && selection.error->kind == ErrorKind::corrupt)) {
     bulk.error = std::move(error);
-    return bulk.end(State::failed);
+    return bulk.end(BulkState::failed);
   }
   if (error) bulk.error = "some records cannot be read, and are left: " + *error;
   bulk.count = selection.records.size();
@@ -392,7 +393,7 @@ void BulkActs::make_plan(Bulk& bulk) {
   if (!selection.bounded) bulk.records = std::move(selection.records);
   bulk.expires_at_uptime = clock_->uptime() + plan_life;
   bulk.expires_at = clock_->now() + plan_life;
-  bulk.state = State::planned;
+  bulk.state = BulkState::planned;
 }
 
 void BulkActs::carry_out_plans() {
@@ -415,10 +416,10 @@ void BulkActs::carry_out(Bulk& bulk) {
   const operate::Reason reason = bulk.reason;
   const Caller caller = bulk.caller;
   lock.unlock();
-  State how = State::done;
+  BulkState how = BulkState::done;
   std::optional<std::string> error;
   const auto fail = [&](std::string text) {
-    how = State::failed;
+    how = BulkState::failed;
     error = std::move(text);
   };
   try {
@@ -426,8 +427,8 @@ void BulkActs::carry_out(Bulk& bulk) {
       lock.lock();
       const bool stops = !goes_on(bulk);
       lock.unlock();
-      if (stops) how = State::stopped;
-      if (how != State::done) break;
+      if (stops) how = BulkState::stopped;
+      if (how != BulkState::done) break;
       Json line{{"event", "act"},
                 {"act", cli::to_string(bulk.what)},
                 {"stored_key_hex", to_hex(record.stored_key)},

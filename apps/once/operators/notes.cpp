@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 // Between the line before an act and the one after it, others may lie. So many bytes behind a page are searched for it.
 constexpr std::size_t most_between = 1U << 16U;
 
-Json member(const Json& line, const char* name) {
+Json member_of(const Json& line, const char* name) {
   const auto found = line.find(name);
   return found == line.end() ? Json(nullptr) : *found;
 }
@@ -44,7 +44,7 @@ bool is_ours(const Json& line) {
   return line.is_object() && !text_of(line, "time").empty() && !text_of(line, "event").empty();
 }
 
-struct Wanted {
+struct WantedActs {
   std::optional<std::string> who;
   std::optional<std::string> key;
   std::optional<std::string> act;
@@ -52,22 +52,22 @@ struct Wanted {
   std::optional<std::uint64_t> after;
 
   [[nodiscard]] bool matches(const Json& act_json) const {
-    return (!who || act_json["who"] == *who) && (!key || member(act_json, "stored_key_hex") == *key) &&
+    return (!who || act_json["who"] == *who) && (!key || member_of(act_json, "stored_key_hex") == *key) &&
            (!act || act_json["act"] == *act);
   }
 };
 
 // Lines, the newest first, made into acts. An act has a line before it, and one after it with what became of it. They
 // are one, and its time is the first one's.
-class Acts {
+class ActsJson {
  public:
-  explicit Acts(const Wanted& wanted) : wanted_(wanted) {}
+  explicit ActsJson(const WantedActs& wanted) : wanted_(wanted) {}
 
   [[nodiscard]] bool is_full() const { return acts_.size() == wanted_.limit; }
 
   // A line behind the page: only what became of acts that are on it.
   void expect(const Json& line) {
-    if (text_of(line, "event") == "acted") outcomes_[name_of(line)].push_back(member(line, "outcome"));
+    if (text_of(line, "event") == "acted") outcomes_[name_of(line)].push_back(member_of(line, "outcome"));
   }
 
   void add(const Json& line) {
@@ -80,7 +80,7 @@ class Acts {
       act["stored_key_hex"] = hex;
     }
     for (const char* const name : {"reason", "bulk"}) {
-      if (Json value = member(line, name); value.is_string()) act[name] = std::move(value);
+      if (Json value = member_of(line, name); value.is_string()) act[name] = std::move(value);
     }
     if (event == "act") {
       const auto found = outcomes_.find(name_of(line));
@@ -89,7 +89,7 @@ class Acts {
         act["outcome"] = found->second.back();
         found->second.pop_back();
       }
-    } else if (Json outcome = member(line, "outcome"); outcome.is_string()) {
+    } else if (Json outcome = member_of(line, "outcome"); outcome.is_string()) {
       act["outcome"] = std::move(outcome);
     }
     if (wanted_.matches(act)) acts_.push_back(std::move(act));
@@ -99,17 +99,17 @@ class Acts {
 
  private:
   static std::string name_of(const Json& line) {
-    return Json{text_of(line, "who"), text_of(line, "act"), text_of(line, "stored_key_hex"), member(line, "revision"),
-                text_of(line, "bulk")}
+    return Json{text_of(line, "who"), text_of(line, "act"), text_of(line, "stored_key_hex"),
+                member_of(line, "revision"), text_of(line, "bulk")}
         .dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
-  const Wanted& wanted_;
+  const WantedActs& wanted_;
   Json acts_ = Json::array();
   std::map<std::string, std::vector<Json>> outcomes_;
 };
 
-std::optional<Json> parsed(std::string_view line) {
+std::optional<Json> parsed_line(std::string_view line) {
   Json json = Json::parse(line, nullptr, false);
   return is_ours(json) ? std::optional(std::move(json)) : std::nullopt;
 }
@@ -135,7 +135,7 @@ Json answer_json(Json acts, const std::optional<std::uint64_t>& next, const char
 }
 
 // Empty: the file is none that can be read again, such as a pipe.
-std::optional<http::Answer> list_file(const AuditLog& audit, const Wanted& wanted) {
+std::optional<http::Answer> list_file(const AuditLog& audit, const WantedActs& wanted) {
   const auto file = audit.open_again();
   if (!file) return std::nullopt;
   const std::uint64_t size = file->size();
@@ -143,10 +143,10 @@ std::optional<http::Answer> list_file(const AuditLog& audit, const Wanted& wante
   if (end > size) throw wrong("after is behind the end of the audit log: begin again without it");
   const std::uint64_t begin = end - std::min<std::uint64_t>(end, Notes::most_read);
   const std::string bytes = file->read(begin, end - begin);
-  Acts acts(wanted);
+  ActsJson acts(wanted);
   const std::string behind = file->read(end, std::min<std::uint64_t>(size - end, most_between));
   lines_back(behind, [&](std::string_view line, std::size_t /*begins*/) {
-    if (const auto json = parsed(line)) acts.expect(*json);
+    if (const auto json = parsed_line(line)) acts.expect(*json);
     return true;
   });
   std::uint64_t skipped = 0;
@@ -162,14 +162,14 @@ std::optional<http::Answer> list_file(const AuditLog& audit, const Wanted& wante
       return false;
     }
     next = begin + begins;
-    const auto json = line.ends_with('\n') ? parsed(line) : std::nullopt;
+    const auto json = line.ends_with('\n') ? parsed_line(line) : std::nullopt;
     json ? acts.add(*json) : void(++skipped);
     return true;
   });
   const std::string first = file->read(0, std::min<std::uint64_t>(size, most_between));
-  const auto oldest = parsed(std::string_view(first).substr(0, first.find('\n')));
+  const auto oldest = parsed_line(std::string_view(first).substr(0, first.find('\n')));
   return json_answer(200, answer_json(acts.take(), next == 0 ? std::nullopt : std::optional(next), "audit log",
-                                      oldest ? member(*oldest, "time") : Json(nullptr), bytes.size(), skipped));
+                                      oldest ? member_of(*oldest, "time") : Json(nullptr), bytes.size(), skipped));
 }
 
 }  // namespace
@@ -192,7 +192,7 @@ bool Notes::write(const Json& line) {
 
 http::Answer Notes::list(std::string_view text) const {
   Query query(text);
-  Wanted wanted{.who = query.take("who"), .key = query.take("key"), .act = query.take("act")};
+  WantedActs wanted{.who = query.take("who"), .key = query.take("key"), .act = query.take("act")};
   wanted.limit = query.take_limit();
   const auto after = query.take("after");
   query.end();
@@ -207,12 +207,12 @@ http::Answer Notes::list(std::string_view text) const {
   const std::lock_guard lock(mutex_);
   const std::uint64_t first = count_ - kept_.size();
   std::uint64_t next = std::min(count_, wanted.after.value_or(count_));
-  Acts acts(wanted);
+  ActsJson acts(wanted);
   for (std::uint64_t at = count_; at > next; --at) acts.expect(kept_.at(at - 1 - first));
   for (; next > first && !acts.is_full(); --next) acts.add(kept_.at(next - 1 - first));
   return json_answer(
       200, answer_json(acts.take(), next > first ? std::optional(next) : std::nullopt, "this process",
-                       first > 0 ? member(kept_.front(), "time") : Json(text::rfc3339(began_)), std::nullopt, 0));
+                       first > 0 ? member_of(kept_.front(), "time") : Json(text::rfc3339(began_)), std::nullopt, 0));
 }
 
 }  // namespace once::cli
