@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 
 #include "output/listing.hpp"
@@ -137,34 +138,110 @@ std::string unconfirmed(const ChangeOptions& options, std::size_t count, int& ex
   return line == number ? std::string() : "that is not " + number + ". Nothing was changed";
 }
 
+// Puts a record where it belongs in a selection.
+struct Planned {
+  const StoreAccess& access;
+  Time now;
+  const operate::Reason& reason;
+  const Act& act;
+  const Selecting& selecting;
+  Selection& selection;
+
+  void add(const Record& record) const {
+    ++selection.matched;
+    if (record.created_at != Time{}) {
+      selection.oldest = std::min(selection.oldest.value_or(never), record.created_at);
+    }
+    operate::Plan plan = act.planner(record, reason, fresh_stamp(now), access.store->capabilities().default_skew);
+    if (!plan.next) {
+      selection.left[{LeftBecause::refused, std::move(plan.refusal)}].push_back(record.key);
+      return;
+    }
+    if (selecting.each) selecting.each(record);
+    selection.records.push_back({.stored_key = record.key, .owner = record.owner, .revision = record.revision});
+  }
+};
+
 }  // namespace
 
 Selection select(const StoreAccess& access, const operate::Filter& filter, Time now, const operate::Reason& reason,
-                 const Act& act, std::size_t most, const std::function<void(const Record&)>& each,
-                 const std::function<void(std::uint64_t read)>& progress) {
+                 const Act& act, std::size_t most, const Selecting& selecting) {
   Selection selection;
-  const Millis skew = access.store->capabilities().default_skew;
-  selection.error = operate::for_each(
-      *access.store, filter, now,
-      [&](const Record& record) {
-        if (++selection.matched > most) {
-          misuse("more than " + std::to_string(most) +
-                 " records match, which is too many for one act. Nothing was changed. Select fewer, for example by "
-                 "--prefix, --older-than or --scope, and repeat it for the others");
-        }
-        if (record.created_at != Time{})
-          selection.oldest = std::min(selection.oldest.value_or(never), record.created_at);
-        operate::Plan plan = act.planner(record, reason, fresh_stamp(now), skew);
-        if (plan.next) {
-          each(record);
-          selection.records.push_back({.stored_key = record.key, .owner = record.owner, .revision = record.revision});
-        } else {
-          selection.left[{LeftBecause::refused, std::move(plan.refusal)}].push_back(record.key);
-        }
-        return true;
-      },
-      progress);
+  Planned planned{access, now, reason, act, selecting, selection};
+  struct Ended {};
+  try {
+    selection.error = operate::for_each(
+        *access.store, filter, now,
+        [&](const Record& record) {
+          if (selecting.matches && !selecting.matches(record)) return true;
+          selection.bounded = selection.matched == most;
+          if (!selection.bounded) planned.add(record);
+          return !selection.bounded;
+        },
+        [&](std::uint64_t read) {
+          if (selecting.go_on && !selecting.go_on(read)) throw Ended();  // Also where no record matches.
+        });
+  } catch (const Ended&) {  // The caller knows.
+  }
   return selection;
+}
+
+Selection select_keys(const StoreAccess& access, const std::vector<std::string>& keys, Time now,
+                      const operate::Reason& reason, const Act& act, const Selecting& selecting) {
+  Selection selection;
+  Planned planned{access, now, reason, act, selecting, selection};
+  std::uint64_t read = 0;
+  for (const std::string& key : keys) {
+    if (selecting.go_on && !selecting.go_on(read)) break;
+    const Answer found = blocking::get(*access.store, key);
+    ++read;
+    if (found.status == Answer::Status::failed && found.error.kind != ErrorKind::corrupt) {
+      selection.error = found.error;
+      break;
+    }
+    if (found.status == Answer::Status::failed) {
+      selection.left[{LeftBecause::failed, found.error.message}].push_back(key);
+    } else if (!found.record) {
+      selection.left[{LeftBecause::gone, "there is no such record"}].push_back(key);
+    } else {
+      planned.add(*found.record);
+    }
+  }
+  if (selecting.go_on) selecting.go_on(read);
+  return selection;
+}
+
+Carried carry_out_one(const StoreAccess& access, const Counted& record, const operate::Reason& reason, const Act& act) {
+  Changed changed = change_record(access,
+                                  {.stored_key = record.stored_key,
+                                   .reason = reason,
+                                   .if_revision = record.revision,
+                                   .if_owner = record.owner,
+                                   .removes = act.removes},
+                                  act.planner);
+  Carried carried{.left = {}, .why = {}, .remark = std::move(changed.remark), .ends = {}};
+  switch (changed.kind) {
+    case Changed::Kind::written:
+    case Changed::Kind::planned:
+      break;
+    case Changed::Kind::no_record:
+      carried.left = LeftBecause::gone;
+      carried.why = "gone meanwhile";
+      break;
+    case Changed::Kind::other:
+    case Changed::Kind::raced:
+    case Changed::Kind::refused:  // Time changed it: it has expired, for example.
+      carried.left = LeftBecause::changed;
+      carried.why = "changed meanwhile";
+      break;
+    case Changed::Kind::failed:
+      carried.left = LeftBecause::failed;
+      carried.why = changed.error.message;
+      // One damaged record does not stop the others. After another failure all of them would fail, each in its time.
+      if (changed.error.kind != ErrorKind::corrupt && !changed.unfit) carried.ends = std::move(changed.error);
+      break;
+  }
+  return carried;
 }
 
 CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& records, const operate::Reason& reason,
@@ -179,30 +256,15 @@ CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& reco
       for (++at; at != records.end(); ++at) leave(LeftBecause::not_reached, "not reached");
       break;
     }
-    Changed changed = change_record(access,
-                                    {.stored_key = at->stored_key,
-                                     .reason = reason,
-                                     .if_revision = at->revision,
-                                     .if_owner = at->owner,
-                                     .removes = act.removes},
-                                    act.planner);
-    if (!changed.remark.empty()) carried.remarks.push_back(std::move(changed.remark));
-    switch (changed.kind) {
-      case Changed::Kind::written:
-      case Changed::Kind::planned:
-        carried.done += 1;
-        break;
-      case Changed::Kind::no_record:
-      case Changed::Kind::other:
-      case Changed::Kind::raced:
-      case Changed::Kind::refused:  // Time changed it: it has expired, for example.
-        leave(LeftBecause::changed, "changed meanwhile");
-        break;
-      case Changed::Kind::failed:
-        leave(LeftBecause::failed, changed.error.message);
-        // One damaged record does not stop the others. After another failure all of them would fail, each in its time.
-        if (changed.error.kind != ErrorKind::corrupt) carried.error = std::move(changed.error);
-        break;
+    Carried one = carry_out_one(access, *at, reason, act);
+    if (!one.remark.empty()) carried.remarks.push_back(std::move(one.remark));
+    if (!one.left) {
+      carried.done += 1;
+    } else if (*one.left == LeftBecause::failed) {
+      leave(LeftBecause::failed, std::move(one.why));
+      carried.error = std::move(one.ends);
+    } else {
+      leave(LeftBecause::changed, "changed meanwhile");
     }
   }
   return carried;
@@ -223,15 +285,25 @@ int act_on_all(const ChangeOptions& options, const Act& act) {
   const bool lists = options.dry_run && !options.json;
   Listing listing({}, false);
   Progress reading("read");
-  Report report{.options = options,
-                .act = act,
-                .selection = select(
-                    access, filter_of(filtered, now, access.raw_scopes), now, reason, act, most_selected,
-                    [&](const Record& record) {
-                      if (lists) listing.add(record, now);
-                    },
-                    [&](std::uint64_t read) { lists ? listing.read(read) : reading.show(read); })};
+  Report report{
+      .options = options,
+      .act = act,
+      .selection = select(access, filter_of(filtered, now, access.raw_scopes), now, reason, act, most_selected,
+                          {.each =
+                               [&](const Record& record) {
+                                 if (lists) listing.add(record, now);
+                               },
+                           .go_on =
+                               [&](std::uint64_t read) {
+                                 lists ? listing.read(read) : reading.show(read);
+                                 return true;
+                               }})};
   reading.end();
+  if (report.selection.bounded) {
+    misuse("more than " + std::to_string(most_selected) +
+           " records match, which is too many for one act. Nothing was changed. Select fewer, for example by --prefix, "
+           "--older-than or --scope, and repeat it for the others");
+  }
   const int listed = lists ? listing.end(std::nullopt) : exit_ok;
   Selection& selection = report.selection;
   if (selection.error && selection.error->kind != ErrorKind::corrupt) {

@@ -31,6 +31,7 @@ inline constexpr std::size_t most_selected = 1'000'000;
 enum class LeftBecause : std::uint8_t {
   refused,      // The plan says no.
   changed,      // It changed after it was counted.
+  gone,         // There is no such record, or no longer.
   failed,       // It could not be read.
   not_reached,  // The act ended before.
 };
@@ -47,15 +48,34 @@ struct Selection {
   std::vector<Counted> records;  // Those that may be changed.
   Left left;                     // Those that the plan refuses.
   std::uint64_t matched = 0;
+  bool bounded = false;        // More than `most` match. Where that was found, it ended.
   std::optional<Time> oldest;  // created_at.
   std::optional<Error> error;  // corrupt: some records cannot be read, and are not among these. Others: it ended there.
 };
 
-// Blocks. `each` is called for every record that may be changed, `progress` with the number of records read. Throws
-// Exception(misuse) if more than `most` match.
+// What is asked while records are selected.
+struct Selecting {
+  std::function<bool(const Record&)> matches = {};     // Beside the filter. Empty: all do.
+  std::function<void(const Record&)> each = {};        // Called for every record that may be changed. May be empty.
+  std::function<bool(std::uint64_t read)> go_on = {};  // False ends it. Called with the number of records read.
+};
+
+// Blocks.
 Selection select(const StoreAccess& access, const operate::Filter& filter, Time now, const operate::Reason& reason,
-                 const Act& act, std::size_t most, const std::function<void(const Record&)>& each,
-                 const std::function<void(std::uint64_t read)>& progress);
+                 const Act& act, std::size_t most, const Selecting& selecting);
+// The same of the records with these stored keys.
+Selection select_keys(const StoreAccess& access, const std::vector<std::string>& keys, Time now,
+                      const operate::Reason& reason, const Act& act, const Selecting& selecting);
+
+// What became of one record that was selected.
+struct Carried {
+  std::optional<LeftBecause> left;  // Empty: it was written.
+  std::string why;                  // Why it was left.
+  std::string remark;               // A failure after the write, which only costs room.
+  std::optional<Error> ends;        // failed, and the next ones would fail too, each in its time.
+};
+// Blocks. Reads the record again, and writes it only if it has that owner and revision still.
+Carried carry_out_one(const StoreAccess& access, const Counted& record, const operate::Reason& reason, const Act& act);
 
 struct CarriedOut {
   std::uint64_t done = 0;

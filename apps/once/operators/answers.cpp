@@ -57,6 +57,10 @@ http::Answer store_problem(const Error& error) {
   return operators_problem("store-unavailable", 503, "The store does not answer", error.message);
 }
 
+http::Answer stopping() {
+  return operators_problem("stopping", 503, "The program is ending", "The request was not carried out.");
+}
+
 http::Answer no_record(const std::string& stored_key) {
   return operators_problem("no-record", 404, "There is no such record",
                            "there is no record for " + quoted_stored(stored_key));

@@ -37,6 +37,9 @@ class StoreFailed : public Exception {
   using Exception::Exception;
 };
 
+// The program ends: 503.
+http::Answer stopping();
+
 http::Answer no_record(const std::string& stored_key);
 
 // "OWNER-REVISION", with the quotation marks: the record as it is now.

@@ -1,16 +1,16 @@
 #include "operators/audit_log.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include <once/error.hpp>
-#include <once/platform/system.hpp>
 
 #include "operators/answers.hpp"
-#include "text/rfc3339.hpp"
 
 namespace once::cli {
 
@@ -32,9 +32,32 @@ Fd open_to_append(const std::string& file) {
 AuditLog::AuditLog(const std::string& file) : file_(open_to_append(file)), sink_(file_.get()) {}
 
 bool AuditLog::write(const Json& line) {
-  Json whole{{"time", text::rfc3339(system_clock()->now())}};
-  whole.update(line);
-  return sink_.write(whole.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return sink_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::uint64_t AuditLog::Written::size() const {
+  struct stat status {};
+  return fstat(file_.get(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+std::string AuditLog::Written::read(std::uint64_t at, std::uint64_t bytes) const {
+  std::string out(bytes, '\0');
+  std::size_t got = 0;
+  while (got < bytes) {
+    const ssize_t some = pread(file_.get(), out.data() + got, bytes - got, static_cast<off_t>(at + got));
+    if (some < 0 && errno == EINTR) continue;
+    if (some <= 0) break;
+    got += static_cast<std::size_t>(some);
+  }
+  out.resize(got);
+  return out;
+}
+
+std::optional<AuditLog::Written> AuditLog::open_again() const {
+  Fd file(open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return Written(std::move(file));
 }
 
 http::Answer not_audited() {

@@ -1,9 +1,11 @@
-// The audit log of the console: one JSON object a line. docs/console.md has the fields.
+// The audit log of operators' acts: one JSON object a line. docs/console.md has the fields.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <once/frontends/http/message.hpp>
 
@@ -18,8 +20,21 @@ class AuditLog {
   // Appends to the file, which is made if it is not there, for this user alone. Throws Exception(unavailable).
   explicit AuditLog(const std::string& file);
 
-  // False: not written as a whole. `line`: an object; the time is put before its members.
+  // False: not written as a whole. `line`: an object.
   [[nodiscard]] bool write(const nlohmann::ordered_json& line);
+
+  // What is written, to be read. A file that was renamed is still the same one.
+  class Written {
+   public:
+    explicit Written(Fd file) : file_(std::move(file)) {}
+    [[nodiscard]] std::uint64_t size() const;
+    [[nodiscard]] std::string read(std::uint64_t at, std::uint64_t bytes) const;  // Shorter if it fails.
+
+   private:
+    Fd file_;
+  };
+  // Empty: it is no file, or may not be read.
+  [[nodiscard]] std::optional<Written> open_again() const;
 
  private:
   const Fd file_;

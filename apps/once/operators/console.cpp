@@ -113,14 +113,18 @@ http::Answer file_answer(const http::Request& request, std::string_view name) {
 }  // namespace
 
 bool Caller::note(Json line) const {
-  if (audit == nullptr) return true;
-  line["who"] = session ? session->name : "";
+  if (notes == nullptr) return true;
+  if (session) {
+    line["who"] = session->name;
+  } else if (!line.contains("who")) {
+    line["who"] = "";
+  }
   line["role"] = session ? Json(role_of(*session)) : Json(nullptr);
-  return audit->write(line);
+  return notes->write(line);
 }
 
 Console::Console(const AdminToken& token, ConsoleOptions options)
-    : token_(token), options_(std::move(options)), sessions_(options_.clock) {}
+    : token_(token), options_(std::move(options)), notes_(options_.audit), sessions_(options_.clock) {}
 
 std::optional<http::Answer> Console::refuse_host(const http::Request& request) const {
   const auto hosts = values_of(request, "Host");
@@ -169,7 +173,7 @@ bool Console::decides(const http::Request& request) const {
 std::optional<http::Answer> Console::admit(const http::Request& request, Caller& caller) {
   if (auto refused = refuse_host(request)) return refused;
   end_changed();  // Also one that signed in while the token was read again.
-  caller.audit = options_.audit;
+  caller.notes = &notes_;
   for (const std::string_view cookie : cookies(request)) {
     if (!caller.session) caller.session = sessions_.find(cookie, half_of(request));
   }
@@ -206,7 +210,7 @@ http::Answer Console::sign_in(const http::Request& request) {
   const auto token = members.text("token");
   members.end();
   if (link.has_value() == token.has_value()) throw wrong("give link or token, and not both");
-  Caller caller{.session = std::nullopt, .audit = options_.audit};
+  Caller caller{.session = std::nullopt, .notes = &notes_};
   std::optional<Sha256> credential;
   if (link) {
     caller.session = sessions_.take_link(*link);

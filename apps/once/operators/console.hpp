@@ -13,6 +13,7 @@
 
 #include "operators/admin_token.hpp"
 #include "operators/audit_log.hpp"
+#include "operators/notes.hpp"
 #include "operators/sessions.hpp"
 
 namespace once::cli {
@@ -20,9 +21,9 @@ namespace once::cli {
 // Who has sent a request that is allowed.
 struct Caller {
   std::optional<Identity> session;  // Empty: a program, with the token or on this host.
-  AuditLog* audit = nullptr;        // Null: nothing is noted.
+  Notes* notes = nullptr;           // Null: nothing is noted.
 
-  // Notes what this caller does. False: it must not be done.
+  // Notes what this caller does. False: it must not be done. In a session `who` is its name.
   [[nodiscard]] bool note(nlohmann::ordered_json line) const;
 };
 
@@ -55,7 +56,7 @@ class Console {
   // An answer that refuses the request; or empty, and sets caller.session.
   std::optional<http::Answer> admit(const http::Request& request, Caller& caller);
 
-  [[nodiscard]] AuditLog* audit() const noexcept { return options_.audit; }
+  [[nodiscard]] Notes& notes() noexcept { return notes_; }
 
  private:
   [[nodiscard]] std::vector<std::string_view> cookies(const http::Request& request) const;
@@ -66,6 +67,7 @@ class Console {
 
   const AdminToken& token_;
   const ConsoleOptions options_;
+  Notes notes_;
   Sessions sessions_;
 };
 

@@ -31,8 +31,6 @@ namespace once::cli {
 
 namespace {
 
-constexpr std::size_t usual_page = 100;
-constexpr std::size_t largest_page = 500;
 constexpr std::size_t records_at_once = 500;  // That are read from the store.
 constexpr unsigned most_reads = 20;           // Of the store, for one request.
 constexpr std::size_t most_lookups = 64;      // Of keys that a searched text may be.
@@ -110,23 +108,11 @@ std::size_t behind(const std::vector<std::string>& marks, const std::vector<Reco
   return 0;
 }
 
-struct Wanted {
-  FilterOptions filter;
-  std::optional<Search> search;
-  std::string text;  // Of the search.
-  std::size_t limit = usual_page;
+struct Wanted : ListedFilter {
+  std::size_t limit = 0;
   std::string digest;
   std::optional<Place> place;
-  bool tells_searched = false;
 };
-
-std::size_t page_limit(const std::string& text) {
-  const std::size_t limit = text::parse_whole<std::size_t>(text).value_or(0);
-  if (limit < 1 || limit > largest_page) {
-    throw wrong("limit is '" + escaped(text) + "'; it must be a number from 1 to " + std::to_string(largest_page));
-  }
-  return limit;
-}
 
 // The words of `state`, and `overdue`, which may be beside another.
 void take_standing(std::string standing, FilterOptions& filter) {
@@ -147,37 +133,12 @@ void take_standing(std::string standing, FilterOptions& filter) {
 
 Wanted wanted_of(std::string_view text) {
   Query query(text);
-  Wanted wanted;
-  FilterOptions& filter = wanted.filter;
-  filter.state = query.take("state").value_or("");
-  if (auto scope = query.take("scope")) {
-    filter.scope = *std::move(scope);
-    filter.has_scope = true;
-  }
-  filter.prefix = query.take("prefix").value_or("");
-  filter.label = query.take("label").value_or("");
-  filter.holder = query.take("holder").value_or("");
-  filter.older_than = query.take("older-than").value_or("");
-  filter.newer_than = query.take("newer-than").value_or("");
-  if (const auto overdue = query.take("overdue")) {
-    if (*overdue != "true" && *overdue != "false") throw wrong("overdue must be true or false");
-    filter.overdue = *overdue == "true";
-  }
-  if (auto standing = query.take("standing")) {
-    take_standing(*std::move(standing), filter);
-    wanted.tells_searched = true;
-  }
-  if (auto searched = query.take("q")) {
-    if (searched->empty()) throw wrong("q is empty: leave it out to list all records");
-    wanted.search.emplace(*searched);
-    wanted.text = *std::move(searched);
-    wanted.tells_searched = true;
-  }
+  Wanted wanted{take_filter(query)};
   if (const auto sort = query.take("sort"); sort && *sort != "store") {
     throw wrong("sort is '" + escaped(*sort) +
                 "'; it may only be store, the store's own order: no index of the stores gives another one");
   }
-  if (const auto limit = query.take("limit")) wanted.limit = page_limit(*limit);
+  wanted.limit = query.take_limit();
   const auto after = query.take("after");
   query.end();
   wanted.digest = query.digest_without({"limit", "after"});
@@ -241,7 +202,7 @@ class Listed {
     Json records = Json::array();
     for (Found& found : records_) records.push_back(std::move(found.json));
     Json json{{"records", std::move(records)}, {"next", ends_ ? Json(nullptr) : Json(place_.text(wanted_.digest))}};
-    if (wanted_.tells_searched) json["searched"] = searched_;
+    if (wanted_.has_standing || wanted_.search) json["searched"] = searched_;
     for (const Error& error : unreadable_) json["unreadable"].push_back(error.message);
     return json_answer(200, json);
   }
@@ -345,6 +306,39 @@ class Listed {
 };
 
 }  // namespace
+
+ListedFilter take_filter(Query& query) {
+  ListedFilter wanted;
+  FilterOptions& filter = wanted.filter;
+  filter.state = query.take("state").value_or("");
+  if (auto scope = query.take("scope")) {
+    filter.scope = *std::move(scope);
+    filter.has_scope = true;
+  }
+  filter.prefix = query.take("prefix").value_or("");
+  filter.label = query.take("label").value_or("");
+  filter.holder = query.take("holder").value_or("");
+  filter.older_than = query.take("older-than").value_or("");
+  filter.newer_than = query.take("newer-than").value_or("");
+  if (const auto overdue = query.take("overdue")) {
+    if (*overdue != "true" && *overdue != "false") throw wrong("overdue must be true or false");
+    filter.overdue = *overdue == "true";
+  }
+  if (auto standing = query.take("standing")) {
+    take_standing(*std::move(standing), filter);
+    wanted.has_standing = true;
+  }
+  if (auto searched = query.take("q")) {
+    if (searched->empty()) throw wrong("q is empty: leave it out to list all records");
+    wanted.search.emplace(*searched);
+    wanted.text = *std::move(searched);
+  }
+  return wanted;
+}
+
+bool is_found(const ListedFilter& wanted, const Record& record) {
+  return !wanted.search || why_of(*wanted.search, wanted.text, record);
+}
 
 http::Answer list_records(const StoreAccess& access, const std::vector<std::string>& prefixes, std::string_view query) {
   return Listed(access, wanted_of(query)).answer(prefixes);

@@ -2,15 +2,32 @@
 // has, one request reads a bounded number of its pages, and the answer says where the next one goes on.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <once/frontends/http/message.hpp>
+#include <once/record.hpp>
 
+#include "operators/requests.hpp"
+#include "operators/search.hpp"
 #include "settings/access.hpp"
+#include "settings/filters.hpp"
 
 namespace once::cli {
+
+// Which records a query selects.
+struct ListedFilter {
+  FilterOptions filter;
+  std::optional<Search> search;
+  std::string text;           // Of the search.
+  bool has_standing = false;  // It was given by this word.
+};
+// Takes its parameters. Throws Exception(misuse).
+ListedFilter take_filter(Query& query);
+// Whether its search, if there is one, finds the record.
+bool is_found(const ListedFilter& wanted, const Record& record);
 
 // `prefixes`: beginnings of stored keys up to the '#', one for each scope in which a searched key is looked up at once.
 // Blocks. Throws Exception(misuse) for a wrong query, StoreFailed.

@@ -1,5 +1,7 @@
 #include "operators/one_act.hpp"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -101,28 +103,56 @@ Planner planner_of(Members& members, OneAct act) {
 // In a session it is the session's name.
 std::string who_of(Members& members, const Caller& caller) {
   auto said = members.text("who");
-  if (!caller.session) return said.value_or("the operators' API");
+  if (!caller.session) return said.value_or(std::string(no_session_name));
   if (said && *said != caller.session->name) {
     throw wrong("who is not the name of this session, which is '" + escaped(caller.session->name) + "': leave it out");
   }
   return caller.session->name;
 }
 
-std::string_view to_string(OneAct act) {
-  switch (act) {
-    case OneAct::resolve:
-      return "resolve";
-    case OneAct::release:
-      return "release";
-    case OneAct::extend:
-      return "extend";
-    case OneAct::remove:
-      return "remove";
+constexpr std::array<std::string_view, 4> act_words{"resolve", "release", "extend", "remove"};
+constexpr std::array<const char*, 4> done_words{"resolved", "released", "extended", "removed"};
+
+// What became of an act, by the status of its answer.
+const char* outcome_of(unsigned status) {
+  switch (status) {
+    case 200:
+      return "done";
+    case 404:
+      return "gone";
+    case 409:
+      return "refused";
+    case 412:
+      return "changed";
+    default:
+      return "failed";
   }
-  return "";
 }
 
 }  // namespace
+
+std::string_view to_string(OneAct act) { return act_words.at(static_cast<std::size_t>(act)); }
+
+std::optional<OneAct> act_from_string(std::string_view word) {
+  const auto* const found = std::ranges::find(act_words, word);
+  if (found == act_words.end()) return std::nullopt;
+  return static_cast<OneAct>(found - act_words.begin());
+}
+
+AskedAct asked_act(Members& members, OneAct act, const Caller& caller) {
+  AskedAct asked{.reason = {.by = who_of(members, caller), .text = members.text("reason").value_or("")}, .act = {}};
+  if (is_blank(asked.reason.text)) throw wrong("reason is empty: say why you change the record");
+  if (is_blank(asked.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
+  asked.act = {.planner = planner_of(members, act),
+               .done = done_words.at(static_cast<std::size_t>(act)),
+               .removes = act == OneAct::remove};
+  return asked;
+}
+
+void say_removed(const std::string& stored_key, const operate::Reason& reason) {
+  say("operators' API: removed " + quoted_stored(stored_key) + " by " + escaped(reason.by) + ": " +
+      escaped(reason.text));
+}
 
 http::Answer act_on_one(const StoreAccess& access, const http::Request& request, const Caller& caller,
                         std::string stored_key, OneAct act) {
@@ -138,34 +168,32 @@ http::Answer act_on_one(const StoreAccess& access, const http::Request& request,
     throw wrong("If-Match must be an ETag from GET: \"<owner>-<revision>\", with the quotation marks");
   }
   Members members(request.body);
-  const bool removes = act == OneAct::remove;
+  AskedAct asked = asked_act(members, act, caller);
+  const bool removes = asked.act.removes;
   const ChangeRequest wanted{.stored_key = std::move(stored_key),
-                             .reason = {.by = who_of(members, caller), .text = members.text("reason").value_or("")},
+                             .reason = std::move(asked.reason),
                              .if_revision = seen->revision,
                              .if_owner = seen->owner,
                              .dry_run = members.flag("dry_run"),
                              .removes = removes};
-  if (is_blank(wanted.reason.text)) throw wrong("reason is empty: say why you change the record");
-  if (is_blank(wanted.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
-  const Planner planner = planner_of(members, act);
   members.end();
   Json line{{"event", "act"},
             {"act", to_string(act)},
             {"stored_key_hex", to_hex(wanted.stored_key)},
             {"revision", seen->revision},
-            {"reason", wanted.reason.text}};
+            {"reason", wanted.reason.text},
+            {"who", wanted.reason.by}};
   if (!wanted.dry_run && !caller.note(line)) return not_audited();
-  Changed changed = change_record(access, wanted, planner);
+  Changed changed = change_record(access, wanted, asked.act.planner);
   if (removes && changed.kind == Changed::Kind::written) {
-    // The others keep who and why in the record.
-    say("operators' API: removed " + quoted_stored(wanted.stored_key) + " by " + escaped(wanted.reason.by) + ": " +
-        escaped(wanted.reason.text));
+    say_removed(wanted.stored_key, wanted.reason);
     const std::string left = cut_log(access);
     changed.remark += (changed.remark.empty() || left.empty() ? "" : "; ") + left;
   }
   http::Answer answer = answer_of(changed, wanted.stored_key, wanted.dry_run);
   line["event"] = "acted";
   line["status"] = answer.status;
+  line["outcome"] = outcome_of(answer.status);
   if (!wanted.dry_run && !caller.note(line)) say("the audit log cannot be written: an act's outcome is not in it");
   return answer;
 }

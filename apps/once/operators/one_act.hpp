@@ -2,16 +2,38 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <once/frontends/http/message.hpp>
+#include <once/operate.hpp>
 
+#include "operators/changes.hpp"
 #include "operators/console.hpp"
+#include "operators/requests.hpp"
 #include "settings/access.hpp"
 
 namespace once::cli {
 
 enum class OneAct : std::uint8_t { resolve, release, extend, remove };
+
+// Who changes a record, if neither a session nor the body says it.
+inline constexpr std::string_view no_session_name = "the operators' API";
+
+std::string_view to_string(OneAct act);
+std::optional<OneAct> act_from_string(std::string_view word);
+
+// An act that was asked for, whatever the record.
+struct AskedAct {
+  operate::Reason reason;
+  Act act;
+};
+// Takes its members. Throws Exception(misuse) for those that are missing or wrong.
+AskedAct asked_act(Members& members, OneAct act, const Caller& caller);
+
+// The line on standard error that stays of a removal: other acts keep who and why in the record.
+void say_removed(const std::string& stored_key, const operate::Reason& reason);
 
 // Blocks. Throws Exception(misuse) for a wrong request.
 http::Answer act_on_one(const StoreAccess& access, const http::Request& request, const Caller& caller,

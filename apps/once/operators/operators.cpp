@@ -9,6 +9,7 @@
 #include <once/key.hpp>
 
 #include "operators/answers.hpp"
+#include "operators/bulk.hpp"
 #include "operators/description.hpp"
 #include "operators/lists.hpp"
 #include "operators/one_act.hpp"
@@ -23,22 +24,12 @@ namespace {
 
 constexpr std::size_t most_waiting = 16;
 constexpr std::string_view records_path = "/v1/records";
+constexpr std::string_view bulk_path = "/v1/bulk";
 
 http::Answer not_found() {
   return operators_problem("not-found", 404, "There is nothing at this path",
                            "/v1/openapi.json describes all paths. Those of records begin with /v1/records/KEY, where "
                            "KEY is stored_key_hex.");
-}
-
-std::optional<OneAct> act_from_string(std::string_view word) {
-  if (word == "resolve") return OneAct::resolve;
-  if (word == "release") return OneAct::release;
-  if (word == "extend") return OneAct::extend;
-  return std::nullopt;
-}
-
-http::Answer stopping() {
-  return operators_problem("stopping", 503, "The program is ending", "The request was not carried out.");
 }
 
 // A request's path and query.
@@ -77,10 +68,34 @@ http::Answer route_record(const StoreAccess& access, const http::Request& reques
     return reads ? raw_payload(access, caller, key_of(digits), target.query) : not_allowed("GET, HEAD");
   }
   const std::optional<OneAct> act = act_from_string(word);
-  if (!act) return not_found();
+  if (!act || *act == OneAct::remove) return not_found();
   if (request.method != "POST") return not_allowed("POST");
   target.refuse_query();
   return act_on_one(access, request, caller, key_of(digits), *act);
+}
+
+bool is_read(const http::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
+
+// Those that need no store: all but the making of a plan, whose body may be large.
+std::optional<http::Answer> route_bulk(BulkActs& bulk, const http::Request& request, const Caller& caller) {
+  const Target target(request.target);
+  if (target.path == bulk_path) {
+    if (request.method == "POST") return std::nullopt;
+    if (!is_read(request)) return not_allowed("GET, HEAD, POST");
+    target.refuse_query();
+    return bulk.list();
+  }
+  if (!target.path.starts_with(bulk_path) || target.path[bulk_path.size()] != '/') return std::nullopt;
+  const std::string_view rest = target.path.substr(bulk_path.size() + 1);
+  const auto slash = rest.find('/');
+  const std::string_view id = rest.substr(0, slash);
+  const std::string_view word = slash == std::string_view::npos ? std::string_view() : rest.substr(slash + 1);
+  if (slash == std::string_view::npos && !is_read(request)) return not_allowed("GET, HEAD");
+  if (slash != std::string_view::npos && word != "start" && word != "stop") return not_found();
+  if (slash != std::string_view::npos && request.method != "POST") return not_allowed("POST");
+  target.refuse_query();
+  if (slash == std::string_view::npos) return bulk.show(id);
+  return word == "start" ? bulk.start(id, request, caller) : bulk.stop(id, request, caller);
 }
 
 // What `answer` returns, or what the exception that it throws says.
@@ -103,19 +118,25 @@ auto caught(Function&& answer) -> decltype(answer()) {
 
 http::Answer Operators::route(const http::Request& request, const Caller& caller) const {
   const Target target(request.target);
-  const bool reads = request.method == "GET" || request.method == "HEAD";
+  const bool reads = is_read(request);
+  if (target.path == bulk_path) {  // POST.
+    target.refuse_query();
+    return bulk_->plan(request, caller);
+  }
   if (target.path.starts_with(records_path) && target.path.substr(records_path.size()).starts_with('/')) {
     return route_record(access_, request, caller, target, target.path.substr(records_path.size() + 1));
   }
   const bool is_list = target.path == records_path;
   const bool is_overview = target.path == "/v1/overview";
   const bool is_description = target.path == "/v1/openapi.json";
-  if (!is_list && !is_overview && !is_description) return not_found();
+  const bool is_acts = target.path == "/v1/acts";
+  if (!is_list && !is_overview && !is_description && !is_acts) return not_found();
   if (!reads) return not_allowed("GET, HEAD");
   if (is_list) {
     const auto figures = sources_.figures ? sources_.figures() : std::nullopt;
     return list_records(access_, figures ? figures->prefixes : std::vector<std::string>(), target.query);
   }
+  if (is_acts) return notes_->list(target.query);
   target.refuse_query();
   return is_overview ? overview(access_, sources_) : description();
 }
@@ -129,10 +150,16 @@ struct Operators::Waiting {
   Callback<void(http::Answer)> done;
 };
 
-Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSources sources, Console* console)
-    : access_(std::move(access)), token_(token), sources_(std::move(sources)), console_(console), worker_([this] {
-        work();
-      }) {}
+Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSources sources, Console* console,
+                     std::shared_ptr<Clock> clock)
+    : access_(std::move(access)),
+      token_(token),
+      sources_(std::move(sources)),
+      console_(console),
+      own_notes_(nullptr),
+      notes_(console == nullptr ? &own_notes_ : &console->notes()),
+      bulk_(std::make_unique<BulkActs>(access_, std::move(clock))),
+      worker_([this] { work(); }) {}
 
 Operators::~Operators() { stop(); }
 
@@ -144,15 +171,18 @@ void Operators::stop() {
     left.swap(waiting_);
   }
   news_.notify_all();
+  bulk_->stop_all();
   for (Waiting& one : left) one.done(stopping());
 }
 
 std::optional<http::Answer> Operators::answer_at_once(const http::Request& request, Caller& caller) const {
   if (console_ != nullptr) {
     if (auto answer = console_->answer(request)) return answer;
-    if (console_->decides(request)) return console_->admit(request, caller);
   }
-  return token_.refuse(request);
+  caller.notes = notes_;
+  const bool by_session = console_ != nullptr && console_->decides(request);
+  if (auto answer = by_session ? console_->admit(request, caller) : token_.refuse(request)) return answer;
+  return route_bulk(*bulk_, request, caller);
 }
 
 http::Answer Operators::answer(const http::Request& request) const {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,7 +15,9 @@
 #include <once/frontends/http/message.hpp>
 
 #include "operators/admin_token.hpp"
+#include "operators/bulk.hpp"
 #include "operators/console.hpp"
+#include "operators/notes.hpp"
 #include "operators/overview.hpp"
 #include "settings/access.hpp"
 
@@ -23,10 +26,11 @@ namespace once::cli {
 class Operators {
  public:
   // `token`, `console` and what the sources use must outlive it. `console`: null if there is none.
-  Operators(StoreAccess access, const AdminToken& token, OverviewSources sources = {}, Console* console = nullptr);
+  Operators(StoreAccess access, const AdminToken& token, OverviewSources sources = {}, Console* console = nullptr,
+            std::shared_ptr<Clock> clock = system_clock());
   Operators(const Operators&) = delete;
   Operators& operator=(const Operators&) = delete;
-  ~Operators();  // Refuses waiting requests, and waits for the one that is carried out.
+  ~Operators();  // Refuses waiting requests, and waits for the one that is carried out, and for a bulk act's one write.
 
   // Blocks for the store. From any thread.
   [[nodiscard]] http::Answer answer(const http::Request& request) const;
@@ -49,6 +53,9 @@ class Operators {
   const AdminToken& token_;
   const OverviewSources sources_;
   Console* const console_;
+  Notes own_notes_;  // If there is no console.
+  Notes* const notes_;
+  const std::unique_ptr<BulkActs> bulk_;
   std::mutex mutex_;  // Guards the following members.
   std::condition_variable news_;
   std::deque<Waiting> waiting_;

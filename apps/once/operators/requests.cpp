@@ -57,6 +57,18 @@ std::optional<std::string> Query::take(const std::string& name) {
   return found == values_.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::size_t Query::take_limit() {
+  constexpr std::size_t usual = 100;
+  constexpr std::size_t largest = 500;
+  const auto text = take("limit");
+  if (!text) return usual;
+  const std::size_t limit = text::parse_whole<std::size_t>(*text).value_or(0);
+  if (limit < 1 || limit > largest) {
+    throw wrong("limit is '" + escaped(*text) + "'; it must be a number from 1 to " + std::to_string(largest));
+  }
+  return limit;
+}
+
 void Query::end() const {
   for (const auto& [name, value] : values_) {
     if (known_.contains(name)) continue;
@@ -116,6 +128,35 @@ bool Members::flag(const char* name) {
   const Json* const value = find(name);
   if (value != nullptr && !value->is_boolean()) throw wrong(where_ + name + " must be true or false");
   return value != nullptr && value->get<bool>();
+}
+
+std::optional<std::uint64_t> Members::number(const char* name) {
+  const Json* const value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_unsigned()) throw wrong(where_ + name + " must be a whole number");
+  return value->get<std::uint64_t>();
+}
+
+std::optional<std::map<std::string, std::string>> Members::texts_by_name(const char* name) {
+  const Json* const value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) throw wrong(where_ + name + " is not a JSON object");
+  std::map<std::string, std::string> texts;
+  for (const auto& [member, text] : value->items()) {
+    if (!text.is_string()) throw wrong(where_ + name + "." + escaped(member) + " must be a string");
+    texts.emplace(member, text.get<std::string>());
+  }
+  return texts;
+}
+
+std::optional<std::vector<std::string>> Members::texts(const char* name) {
+  const Json* const value = find(name);
+  if (value == nullptr) return std::nullopt;
+  std::vector<std::string> texts;
+  const bool fits = value->is_array() && std::ranges::all_of(*value, [](const Json& one) { return one.is_string(); });
+  if (!fits) throw wrong(where_ + name + " must be an array of strings");
+  for (const Json& text : *value) texts.push_back(text.get<std::string>());
+  return texts;
 }
 
 std::optional<Members> Members::object(const char* name) {

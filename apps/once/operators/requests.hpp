@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <once/frontends/http/message.hpp>
@@ -21,8 +22,11 @@ namespace once::cli {
 class Query {
  public:
   explicit Query(std::string_view text);
+  // The same parameters in a body.
+  explicit Query(std::map<std::string, std::string> values) : values_(std::move(values)) {}
 
   std::optional<std::string> take(const std::string& name);
+  std::size_t take_limit();  // `limit`: 1 to 500 (100).
   // Throws for parameters that were never asked for; names those that were.
   void end() const;
 
@@ -42,7 +46,10 @@ class Members {
 
   std::optional<std::string> text(const char* name);
   bool flag(const char* name);
+  std::optional<std::uint64_t> number(const char* name);
   std::optional<Members> object(const char* name);
+  std::optional<std::map<std::string, std::string>> texts_by_name(const char* name);  // An object with texts only.
+  std::optional<std::vector<std::string>> texts(const char* name);
   // Throws for members that were never asked for; names those that were.
   void end() const;
 

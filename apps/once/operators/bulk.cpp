@@ -1,0 +1,483 @@
+#include "operators/bulk.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <once/error.hpp>
+#include <once/key.hpp>
+
+#include "operators/acts.hpp"
+#include "operators/answers.hpp"
+#include "operators/lists.hpp"
+#include "operators/one_act.hpp"
+#include "operators/requests.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "text/rfc3339.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+enum class State : std::uint8_t { counting, planned, running, done, stopped, expired, failed };
+
+const char* to_string(State state) {
+  constexpr std::array words{"counting", "planned", "running", "done", "stopped", "expired", "failed"};
+  return words.at(static_cast<std::size_t>(state));
+}
+
+bool has_ended(State state) { return state > State::running; }
+
+const char* to_string(LeftBecause because) {
+  switch (because) {
+    case LeftBecause::refused:
+      return "refused";
+    case LeftBecause::gone:
+      return "gone";
+    case LeftBecause::failed:
+      return "failed";
+    case LeftBecause::changed:
+    case LeftBecause::not_reached:
+      break;
+  }
+  return "changed";
+}
+
+struct Leftover {
+  std::string stored_key;
+  LeftBecause because;
+  std::string text;
+};
+
+Json leftover_json(const Leftover& left) {
+  return {{"stored_key_hex", to_hex(left.stored_key)},
+          {"key", escaped(key_parts(left.stored_key).name)},
+          {"kind", to_string(left.because)},
+          {"text", left.text}};
+}
+
+template <typename Number>
+Json number(const std::optional<Number>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json time_json(const std::optional<Time>& time) { return time ? Json(text::rfc3339(*time)) : Json(nullptr); }
+
+http::Answer refused(std::string_view detail) {
+  return operators_problem("bulk-refused", 409, "This bulk act does not start", detail);
+}
+
+http::Answer no_bulk() {
+  return operators_problem("no-bulk", 404, "There is no such bulk act",
+                           "It was never planned here, or is forgotten: a program keeps the last 20, until it ends.");
+}
+
+std::vector<std::string> keys_of(const std::vector<std::string>& digits) {
+  if (digits.empty() || digits.size() > BulkActs::most_records) {
+    throw wrong("keys must have 1 to " + std::to_string(BulkActs::most_records) + " of them");
+  }
+  std::vector<std::string> keys;
+  std::set<std::string> seen;
+  for (const std::string& text : digits) {
+    std::string key = parse_hex(text, "keys");
+    if (key.empty() || key.size() > max_key_bytes) throw wrong("keys must be records' stored_key_hex");
+    if (seen.insert(key).second) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+}  // namespace
+
+struct BulkActs::Bulk {
+  // These stay as they are.
+  std::string id;
+  OneAct what = OneAct::release;
+  std::optional<std::string> as;
+  std::map<std::string, std::string> filter_texts;
+  ListedFilter filter;
+  std::vector<std::string> keys;  // Instead of a filter.
+  Act act;
+  Time made_at{};
+
+  operate::Reason reason;
+  Caller caller;  // Who has planned it, and then who has started it.
+  State state = State::counting;
+  bool stops = false;  // Somebody wants it to.
+  std::optional<Time> expires_at;
+  Uptime expires_at_uptime{};
+  std::uint64_t searched = 0;
+  std::optional<std::uint64_t> count;
+  std::optional<std::uint64_t> refused;
+  std::optional<bool> bounded;
+  std::optional<std::uint64_t> written;
+  std::optional<std::uint64_t> left_alone;
+  std::optional<std::uint64_t> failed;
+  std::optional<std::string> error;
+  std::vector<std::string> remarks;  // The first of them.
+  std::vector<Leftover> refusals;    // By the plan.
+  std::vector<Leftover> left;        // When it was carried out.
+  Json planned = Json::array();
+  std::vector<Counted> records;
+
+  void end(State how) {
+    state = how;
+    records = {};
+  }
+
+  // `whole`: with its records.
+  [[nodiscard]] Json json(bool whole) const {
+    Json json{{"id", id}, {"state", to_string(state)}, {"act", cli::to_string(what)}};
+    if (as) json["as"] = *as;
+    if (keys.empty()) {
+      json["filter"] = filter_texts;
+    } else {
+      json["keys"] = keys.size();
+    }
+    json["reason"] = reason.text;
+    json["who"] = reason.by;
+    json["made_at"] = text::rfc3339(made_at);
+    json["expires_at"] = time_json(expires_at);
+    json["searched"] = searched;
+    json["count"] = number(count);
+    json["refused"] = number(refused);
+    json["bounded"] = number(bounded);
+    json["written"] = number(written);
+    json["left_alone"] = number(left_alone);
+    json["failed"] = number(failed);
+    json["error"] = error ? Json(*error) : Json(nullptr);
+    json["remarks"] = remarks;
+    if (!whole) return json;
+    json["leftovers"] = Json::array();
+    for (const auto* const list : {&left, &refusals}) {
+      for (const Leftover& one : *list) {
+        if (json["leftovers"].size() < most_leftovers) json["leftovers"].push_back(leftover_json(one));
+      }
+    }
+    json["planned"] = planned;
+    return json;
+  }
+};
+
+BulkActs::BulkActs(const StoreAccess& access, std::shared_ptr<Clock> clock)
+    : access_(access),
+      clock_(std::move(clock)),
+      planner_([this] { make_plans(); }),
+      runner_([this] { carry_out_plans(); }) {}
+
+BulkActs::~BulkActs() { stop_all(); }
+
+void BulkActs::stop_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  news_.notify_all();
+}
+
+BulkActs::BulkPtr BulkActs::find(std::string_view id) const {
+  expire();
+  const auto found = std::ranges::find_if(acts_, [&](const BulkPtr& bulk) { return bulk->id == id; });
+  return found == acts_.end() ? nullptr : *found;
+}
+
+// By a clock that nobody sets, and that runs during suspend.
+void BulkActs::expire() const {
+  for (const BulkPtr& bulk : acts_) {
+    if (bulk->state == State::planned && clock_->uptime() >= bulk->expires_at_uptime) bulk->end(State::expired);
+  }
+}
+
+http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) {
+  if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
+  Members members(request.body);
+  const auto what = act_from_string(members.text("act").value_or(""));
+  if (!what) throw wrong("act must be resolve, release, extend or remove");
+  const auto bulk = std::make_shared<Bulk>();
+  bulk->what = *what;
+  const auto texts = members.texts_by_name("filter");
+  const auto digits = members.texts("keys");
+  if (texts.has_value() == digits.has_value()) throw wrong("give filter or keys, and not both");
+  if (texts) {
+    Query query(*texts);
+    bulk->filter = take_filter(query);
+    query.end();
+    if (is_empty(bulk->filter.filter) && !bulk->filter.search) {
+      throw wrong("filter is empty: an act on all records of a store is refused. Say which, as in standing");
+    }
+    filter_of(bulk->filter.filter, Time{}, access_.raw_scopes, "filter.");
+    bulk->filter_texts = *texts;
+  } else {
+    bulk->keys = keys_of(*digits);
+  }
+  if (*what == OneAct::resolve) bulk->as = members.text("as");
+  AskedAct asked = asked_act(members, *what, caller);
+  members.end();
+  bulk->act = std::move(asked.act);
+  bulk->reason = std::move(asked.reason);
+  bulk->caller = caller;
+  bulk->made_at = clock_->now();
+  bulk->id = fresh_owner().hex();
+
+  const std::lock_guard lock(mutex_);
+  expire();
+  if (ending_) return stopping();
+  if (acts_.size() == most_acts) {
+    const auto oldest = std::ranges::find_if(acts_, [](const BulkPtr& one) { return has_ended(one->state); });
+    if (oldest == acts_.end()) return refused("20 others are planned or under way. Stop one of them first.");
+    acts_.erase(oldest);
+  }
+  acts_.push_back(bulk);
+  news_.notify_all();
+  http::Answer answer = json_answer(202, bulk->json(true));
+  answer.headers.push_back({"Location", "bulk/" + bulk->id});
+  return answer;
+}
+
+http::Answer BulkActs::list() const {
+  const std::lock_guard lock(mutex_);
+  expire();
+  Json json{{"bulk", Json::array()}};
+  for (auto bulk = acts_.rbegin(); bulk != acts_.rend(); ++bulk) json["bulk"].push_back((*bulk)->json(false));
+  return json_answer(200, json);
+}
+
+http::Answer BulkActs::show(std::string_view id) const {
+  const std::lock_guard lock(mutex_);
+  const BulkPtr bulk = find(id);
+  return bulk ? json_answer(200, bulk->json(true)) : no_bulk();
+}
+
+http::Answer BulkActs::start(std::string_view id, const http::Request& request, const Caller& caller) {
+  if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
+  Members members(request.body);
+  const auto count = members.number("count");
+  members.end();
+  if (!count) throw wrong("count is missing: it must be the number of records that the plan would change");
+
+  const std::lock_guard lock(mutex_);
+  const BulkPtr bulk = find(id);
+  if (!bulk) return no_bulk();
+  if (ending_) return stopping();
+  if (bulk->state == State::expired) return refused("The plan is more than 10 minutes old. Make another one.");
+  if (bulk->state != State::planned)
+    return refused(std::string("It is not planned, but ") + to_string(bulk->state) + ".");
+  if (*bulk->bounded) {
+    return refused("More than " + std::to_string(most_records) +
+                   " records match. Select fewer, and make another plan.");
+  }
+  if (*count != *bulk->count) {
+    return refused("count is " + std::to_string(*count) + ", but the plan would change " +
+                   std::to_string(*bulk->count) + " records. Nothing was changed.");
+  }
+  if (*count == 0) return refused("The plan would change no record.");
+  if (running_) return refused("Another one is running: " + running_->id + ". Wait for its end, or stop it.");
+  // What it does is done in the name of who starts it.
+  operate::Reason reason = bulk->reason;
+  if (caller.session) {
+    reason.by = caller.session->name;
+  } else if (bulk->caller.session) {
+    reason.by = std::string(no_session_name);
+  }
+  Json line{{"event", "bulk-start"}, {"act", cli::to_string(bulk->what)},
+            {"bulk", bulk->id},      {"count", *count},
+            {"reason", reason.text}, {"who", reason.by}};
+  if (!caller.note(std::move(line))) return not_audited();
+  bulk->reason = std::move(reason);
+  bulk->caller = caller;
+  bulk->written = bulk->left_alone = bulk->failed = 0;
+  bulk->state = State::running;
+  running_ = bulk;
+  news_.notify_all();
+  return json_answer(202, bulk->json(true));
+}
+
+http::Answer BulkActs::stop(std::string_view id, const http::Request& request, const Caller& caller) {
+  if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
+  Members(request.body).end();
+  const std::lock_guard lock(mutex_);
+  const BulkPtr bulk = find(id);
+  if (!bulk) return no_bulk();
+  if (!has_ended(bulk->state) && !bulk->stops) {
+    bulk->stops = true;
+    const Json line{{"event", "bulk-stop"}, {"bulk", bulk->id}, {"who", caller.session ? "" : no_session_name}};
+    if (!caller.note(line)) say("the audit log cannot be written: that a bulk act is stopped is not in it");
+    if (bulk->state != State::running) bulk->end(State::stopped);
+  }
+  return json_answer(202, bulk->json(true));
+}
+
+bool BulkActs::goes_on(const Bulk& bulk) const { return !ending_ && !bulk.stops; }
+
+void BulkActs::make_plans() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    BulkPtr next;
+    news_.wait(lock, [&] {
+      const auto found = std::ranges::find_if(acts_, [](const BulkPtr& one) { return one->state == State::counting; });
+      next = found == acts_.end() ? nullptr : *found;
+      return ending_ || next;
+    });
+    if (ending_) return;
+    lock.unlock();
+    make_plan(*next);
+    lock.lock();
+  }
+}
+
+void BulkActs::make_plan(Bulk& bulk) {
+  Selection selection;
+  Json planned = Json::array();
+  std::optional<std::string> error;
+  operate::Reason reason;
+  {
+    const std::lock_guard lock(mutex_);
+    reason = bulk.reason;
+  }
+  try {
+    const Selecting selecting{.matches = [&](const Record& record) { return is_found(bulk.filter, record); },
+                              .each =
+                                  [&](const Record& record) {
+                                    if (planned.size() == most_shown) return;
+                                    const KeyParts parts = key_parts(record.key);
+                                    planned.push_back({{"stored_key_hex", to_hex(record.key)},
+                                                       {"key", escaped(parts.name)},
+                                                       {"scope", escaped(parts.scope)},
+                                                       {"label", escaped(record.label)},
+                                                       {"revision", record.revision}});
+                                  },
+                              .go_on =
+                                  [&](std::uint64_t read) {
+                                    const std::lock_guard lock(mutex_);
+                                    bulk.searched = read;
+                                    return goes_on(bulk);
+                                  }};
+    const Time now = store_now(access_);
+    selection = bulk.keys.empty() ? select(access_, filter_of(bulk.filter.filter, now, access_.raw_scopes, "filter."),
+                                           now, reason, bulk.act, most_records, selecting)
+                                  : select_keys(access_, bulk.keys, now, reason, bulk.act, selecting);
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+
+  const std::lock_guard lock(mutex_);
+  if (bulk.state != State::counting) return;  // It was stopped.
+  if (!goes_on(bulk)) return bulk.end(State::stopped);
+  if (selection.error) error = selection.error->message;
+  if (error && !(selection.error && selection.error->kind == ErrorKind::corrupt)) {
+    bulk.error = std::move(error);
+    return bulk.end(State::failed);
+  }
+  if (error) bulk.error = "some records cannot be read, and are left: " + *error;
+  bulk.count = selection.records.size();
+  bulk.bounded = selection.bounded;
+  bulk.refused = 0;
+  for (auto& [why, keys] : selection.left) {
+    *bulk.refused += keys.size();
+    for (std::string& key : keys) {
+      if (bulk.refusals.size() == most_leftovers) break;
+      bulk.refusals.push_back({.stored_key = std::move(key), .because = why.first, .text = why.second});
+    }
+  }
+  bulk.planned = std::move(planned);
+  if (!selection.bounded) bulk.records = std::move(selection.records);
+  bulk.expires_at_uptime = clock_->uptime() + plan_life;
+  bulk.expires_at = clock_->now() + plan_life;
+  bulk.state = State::planned;
+}
+
+void BulkActs::carry_out_plans() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    news_.wait(lock, [&] { return ending_ || running_; });
+    if (!running_) return;  // One that has been started has its line at the end in any case.
+    const BulkPtr bulk = running_;
+    lock.unlock();
+    carry_out(*bulk);
+    lock.lock();
+    running_ = nullptr;
+    if (ending_) return;
+  }
+}
+
+void BulkActs::carry_out(Bulk& bulk) {
+  std::unique_lock lock(mutex_);
+  const std::vector<Counted> records = std::move(bulk.records);
+  const operate::Reason reason = bulk.reason;
+  const Caller caller = bulk.caller;
+  lock.unlock();
+  State how = State::done;
+  std::optional<std::string> error;
+  const auto fail = [&](std::string text) {
+    how = State::failed;
+    error = std::move(text);
+  };
+  try {
+    for (const Counted& record : records) {
+      lock.lock();
+      const bool stops = !goes_on(bulk);
+      lock.unlock();
+      if (stops) how = State::stopped;
+      if (how != State::done) break;
+      Json line{{"event", "act"},
+                {"act", cli::to_string(bulk.what)},
+                {"stored_key_hex", to_hex(record.stored_key)},
+                {"revision", record.revision},
+                {"reason", reason.text},
+                {"who", reason.by},
+                {"bulk", bulk.id}};
+      if (!caller.note(line)) {
+        fail("stopped, as the audit log cannot be written");
+        break;
+      }
+      Carried carried = carry_out_one(access_, record, reason, bulk.act);
+      if (carried.ends && carried.ends->kind == ErrorKind::in_doubt) carried.why = "may be written: " + carried.why;
+      line["event"] = "acted";
+      line["outcome"] = carried.left ? to_string(*carried.left) : "done";
+      if (!carried.left && bulk.act.removes) say_removed(record.stored_key, reason);
+      if (!caller.note(std::move(line))) {
+        fail("stopped, as the audit log cannot be written. The last record's outcome is not in it");
+      }
+      if (carried.ends) fail(carried.why);
+      lock.lock();
+      if (!carried.left) {
+        ++*bulk.written;
+      } else {
+        ++*(*carried.left == LeftBecause::failed ? bulk.failed : bulk.left_alone);
+        if (bulk.left.size() < most_leftovers) {
+          bulk.left.push_back({.stored_key = record.stored_key, .because = *carried.left, .text = carried.why});
+        }
+      }
+      constexpr std::size_t most_remarks = 10;
+      if (!carried.remark.empty() && bulk.remarks.size() < most_remarks) bulk.remarks.push_back(carried.remark);
+      lock.unlock();
+    }
+  } catch (const std::exception& failure) {  // A mistake here, or no memory. It must not end the process.
+    if (lock.owns_lock()) lock.unlock();
+    fail(std::string("stopped by an error of the program: ") + failure.what());
+  }
+  std::string log_left = bulk.act.removes ? cut_log(access_) : std::string();
+  lock.lock();
+  const Json line{{"event", "bulk-end"},      {"act", cli::to_string(bulk.what)},
+                  {"bulk", bulk.id},          {"outcome", to_string(how)},
+                  {"written", *bulk.written}, {"left_alone", *bulk.left_alone},
+                  {"failed", *bulk.failed},   {"reason", reason.text},
+                  {"who", reason.by}};
+  if (!log_left.empty()) bulk.remarks.push_back(std::move(log_left));
+  lock.unlock();
+  if (!caller.note(line)) say("the audit log cannot be written: the end of a bulk act is not in it");
+  lock.lock();
+  bulk.error = error;
+  bulk.end(how);
+}
+
+}  // namespace once::cli
