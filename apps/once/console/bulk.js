@@ -159,17 +159,18 @@ function Stop({ bulk, reload }) {
   }}>Stop</button>${error && html`<${Failed} error=${error} />`}`;
 }
 
-const plan_leftovers = (bulk) => (bulk.leftovers || []).filter((one) => one.kind === "refused");
-const run_leftovers = (bulk) => (bulk.leftovers || []).filter((one) => one.kind !== "refused");
+// Those of its start come first, then the plan's.
+const of_start = (bulk) => (bulk.left_alone || 0) + (bulk.failed || 0);
+const plan_leftovers = (bulk) => (bulk.leftovers || []).slice(of_start(bulk));
+const run_leftovers = (bulk) => (bulk.leftovers || []).slice(0, of_start(bulk));
 
 function Progress({ bulk }) {
-  const after_all = (bulk.written || 0) + (bulk.left_alone || 0) + (bulk.failed || 0);
   const left = run_leftovers(bulk);
   return html`<section aria-labelledby="progress"><h2 id="progress">What was done</h2>
-    <progress max=${bulk.count || 1} value=${after_all} aria-labelledby="progress" />
+    <progress max=${bulk.count || 1} value=${(bulk.written || 0) + of_start(bulk)} aria-labelledby="progress" />
     <p class="sentence" role="status">${count(bulk.written || 0)} of ${count(bulk.count || 0)}${bulk.left_alone
       ? `, ${count(bulk.left_alone)} changed: left alone` : ""}${bulk.failed ? `, ${count(bulk.failed)} failed` : ""}</p>
-    ${left.length > 0 && html`<${Leftovers} title="What was left alone" rows=${left} total=${(bulk.left_alone || 0) + (bulk.failed || 0)} open />`}
+    ${left.length > 0 && html`<${Leftovers} title="What was left alone" rows=${left} total=${of_start(bulk)} open />`}
   </section>`;
 }
 
@@ -206,14 +207,15 @@ export function BulkPage({ id, session }) {
     <p class="sentence">${means(act_of(bulk))}</p>
     ${poll.error && html`<${Failed} error=${poll.error} />`}
     ${bulk.error && html`<p class="notice is-bad" role="alert">${plain(bulk.error)}</p>`}
+    ${(bulk.remarks || []).map((remark) => html`<p class="notice is-warning">${plain(remark)}</p>`)}
     <dl class="facts">
       <div><dt>Changes</dt><dd>${known(bulk.count)}</dd></div>
       <div><dt>Refused</dt><dd>${known(bulk.refused)}</dd></div>
       <div><dt>Records read</dt><dd>${known(bulk.searched)}</dd></div>
       <div><dt>Reason</dt><dd>“${plain(bulk.reason)}”</dd></div>
-      <div><dt>Planned</dt><dd>${plain(bulk.who)}, <${Time} at=${bulk.made_at} /></dd></div>
+      <div><dt>By</dt><dd>${plain(bulk.who)}, <${Time} at=${bulk.made_at} /></dd></div>
     </dl>
-    ${refused.length > 0 && html`<${Leftovers} title=${`Refused: ${count(bulk.refused || refused.length)}`} rows=${refused} total=${bulk.refused || 0}
+    ${refused.length > 0 && html`<${Leftovers} title=${`What is refused: ${count(bulk.refused || refused.length)}`} rows=${refused} total=${bulk.refused || 0}
       open=${bulk.state === "planned" && refused.length <= 10} />`}
     ${bulk.bounded && html`<p class="notice is-warning">More than 10 000 records match. Narrow the filter, or do it in parts.</p>`}
     ${bulk.state === "planned" && bulk.count === 0 && html`<p class="notice">Nothing would change.</p>`}

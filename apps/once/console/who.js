@@ -6,6 +6,8 @@ import { go, to_acts, to_bulk, to_record } from "./router.js";
 import { Time, name_of, plain, plural } from "./format.js";
 import { Failed, Waiting } from "./parts.js";
 
+const act_names = ["resolve", "release", "extend", "remove", "show", "sign-in", "sign-in-refused", "sign-out", "bulk-start", "bulk-stop", "bulk-end"];
+
 const Of = ({ act }) => (act.bulk ? html`<a href=${to_bulk(act.bulk)}>a bulk act</a> ` : null);
 
 const Row = ({ act }) => html`<tr>
@@ -14,7 +16,7 @@ const Row = ({ act }) => html`<tr>
   <td class="cell-key">${plain(act.act)}</td>
   <td>${act.stored_key_hex && html`<a class="mono" href=${to_record(act.stored_key_hex)}>${name_of(act)}</a> `}<${Of} act=${act} /></td>
   <td>${act.reason ? `“${plain(act.reason)}”` : ""}</td>
-  <td>${act.outcome === undefined || act.outcome === null ? "" : plain(String(act.outcome))}</td>
+  <td>${act.outcome === undefined ? "" : act.outcome === null ? html`<span class="muted">not known</span>` : plain(act.outcome)}</td>
 </tr>`;
 
 export function Acts({ route }) {
@@ -27,7 +29,7 @@ export function Acts({ route }) {
   const submit = (event) => {
     event.preventDefault();
     const fields = event.currentTarget.elements;
-    go(to_acts({ who: fields.who.value.trim(), key: fields.key.value.trim(), act: fields.act.value.trim() }));
+    go(to_acts({ who: fields.who.value.trim(), key: fields.key.value.trim(), act: fields.act.value }));
   };
   return html`<main>
     <div class="page-head"><h1 tabindex="-1" ref=${head}>Acts</h1>
@@ -36,7 +38,8 @@ export function Acts({ route }) {
       <p class="refresh"><button type="button" class="quiet" onClick=${poll.reload}>Read again</button></p></div>
     <form class="filter-form acts-filter" key=${what} onSubmit=${submit}>
       <label for="who">Who</label><input id="who" name="who" defaultValue=${who || ""} autocomplete="off" spellcheck=${false} />
-      <label for="act">Act</label><input id="act" name="act" defaultValue=${act || ""} autocomplete="off" spellcheck=${false} />
+      <label for="act">Act</label><select id="act" name="act"><option value="">all</option>
+        ${act_names.map((name) => html`<option value=${name} selected=${name === act}>${name}</option>`)}</select>
       <label for="key">Stored key</label><input id="key" name="key" class="mono" defaultValue=${key || ""} autocomplete="off" spellcheck=${false} />
       <button>Filter</button>
       ${(who || key || act) && html`<a href=${to_acts({})}>Clear</a>`}
