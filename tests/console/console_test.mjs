@@ -98,7 +98,7 @@ test("2: a key in two scopes shows both", patient, async () => {
   const { page, faults } = await signed_in();
   await find(page, "order-2");
   await page.locator(".row-link").nth(1).waitFor();
-  assert.deepEqual((await page.locator(".cell-scope").allTextContents()).sort(), ["pay", "refunds"]);
+  assert.deepEqual((await page.locator("td.cell-scope").allTextContents()).sort(), ["pay", "refunds"]);
   assert.deepEqual((await page.locator(".row-link").allTextContents()), ["order-2", "order-2"]);
   assert.deepEqual(faults, []);
 });
@@ -177,7 +177,7 @@ test("10: a double click does one act", patient, async () => {
   await page.getByText("Written; the next caller runs it").waitFor();
   assert.equal(acts.length, 1);
   assert.equal(acts_of("order-10").length, 1);
-  assert.deepEqual(faults, []);
+  assert.deepEqual(unexpected(faults, 412), []);  // A dry run may come after the act.
 });
 
 test("11: an answer that is lost: the page looks, and says which", patient, async () => {
