@@ -13,7 +13,7 @@ LINK = re.compile(r"^http://127\.0\.0\.1:(\d+)/console/#link=([0-9a-f]{32})\n$")
 SAME = {"Sec-Fetch-Site": "same-origin"}
 
 
-class Console(Case):
+class ConsoleCase(Case):
     def setUp(self):
         super().setUp()
         self.once("run", "--key", "page", "--", "echo", "<script>alert(1)</script>")
@@ -54,6 +54,14 @@ class Console(Case):
     def path_of(self, key):
         return "/v1/records/" + self.show(key)["stored_key_hex"]
 
+    def lines(self):
+        lines = [json.loads(line) for line in self.path("audit").read_text().splitlines()]
+        for line in lines:
+            self.assertRegex(line.pop("time"), r"^20\d\d-.*Z$")
+        return lines
+
+
+class Console(ConsoleCase):
     def release(self, session, headers=None, **members):
         tag = self.tag or self.ask("GET", self.path_of("held") + "?include=", headers=session)[1]["etag"]
         return self.ask("POST", self.path_of("held") + "/release", {"reason": "the bank was down", **members},
@@ -184,12 +192,6 @@ class Console(Case):
         self.assertEqual(headers["x-content-type-options"], "nosniff")
         self.assertEqual(self.ask("GET", self.path_of("page"), headers=session)[1]["content-type"], "application/json")
 
-    def lines(self):
-        lines = [json.loads(line) for line in self.path("audit").read_text().splitlines()]
-        for line in lines:
-            self.assertRegex(line.pop("time"), r"^20\d\d-.*Z$")
-        return lines
-
     def test_what_is_noted(self):
         link = self.start_console("--who", "alice", "--audit-log", self.path("audit"))
         self.assertEqual(self.path("audit").stat().st_mode & 0o777, 0o600)
@@ -214,7 +216,7 @@ class Console(Case):
             {"event": "show", "stored_key_hex": page, "parts": "result", **alice},
             {"event": "show", "stored_key_hex": page, "parts": "result", **alice},
             {"event": "act", **act, **alice},
-            {"event": "acted", **act, "status": 200, **alice},
+            {"event": "acted", **act, "status": 200, "outcome": "done", **alice},
             {"event": "sign-out", **alice}])
         self.assertNotIn(link, self.path("audit").read_text())
 
@@ -287,6 +289,94 @@ class Console(Case):
         self.port = int(second[1])
         self.sign_in(second[2])
         self.sign_in(first[2])
+
+
+
+class Bulk(ConsoleCase):
+    """Acts on many records. Also on a server's store: ONCE_TEST_POSTGRESQL."""
+    COUNT = 12
+
+    def setUp(self):
+        super().setUp()
+        for number in range(self.COUNT):
+            self.once("run", "--scope", "pay", "--key", f"k{number}", "--on-failure", "hold", "--", "false")
+        self.session = self.sign_in(self.start_console("--who", "alice", "--audit-log", self.path("audit")))
+
+    def bulk(self, path, body=None):
+        status, _, answer = self.ask("GET" if body is None else "POST", "/v1/bulk" + path, body, {**self.session, **SAME})
+        self.assertEqual(status, 200 if body is None else 202, answer)
+        return json.loads(answer)
+
+    def plan(self, **members):
+        made = self.bulk("", {"act": "release", "filter": {"standing": "unknown", "scope": "pay"}, "reason": "INC-88", **members})
+        return harness.wait_until(lambda: self.ended(made, "counting"), "it is planned")
+
+    def ended(self, made, state="running"):
+        now = self.bulk("/" + made["id"])
+        return now if now["state"] != state else None
+
+    def standings(self):
+        shown = [self.show(f"k{number}", "--scope", "pay") for number in range(self.COUNT)]
+        for one in shown:
+            entries = [(entry["who"], entry["why"]) for entry in one["history"] if entry["why"] == "INC-88"]
+            # Whole, or not at all.
+            self.assertEqual(entries, [("alice", "INC-88")] if one["standing"] == "released" else [])
+            self.assertIn(one["standing"], ("released", "unknown"))
+        return {one["stored_key_hex"] for one in shown if one["standing"] == "released"}
+
+    def noted(self, event):
+        return [line for line in self.lines() if line["event"] == event]
+
+    def test_all_of_them(self):
+        planned = self.plan()
+        self.assertEqual((planned["state"], planned["count"], planned["refused"]), ("planned", self.COUNT, 0))
+        self.assertEqual(self.standings(), set())
+        self.bulk(f"/{planned['id']}/start", {"count": self.COUNT})
+        done = harness.wait_until(lambda: self.ended(planned), "it ends")
+        self.assertEqual((done["state"], done["written"], done["left_alone"], done["failed"]), ("done", self.COUNT, 0, 0))
+        self.assertEqual(len(self.standings()), self.COUNT)
+        self.assertEqual(self.show("held")["standing"], "unknown")  # In another scope.
+        acts = json.loads(self.ask("GET", "/v1/acts?who=alice&act=release", headers=self.session)[2])
+        self.assertEqual((acts["source"], acts["next"]), ("audit log", None))
+        self.assertEqual({act["stored_key_hex"] for act in acts["acts"]}, self.standings())
+        self.assertEqual({(act["outcome"], act["bulk"], act["reason"]) for act in acts["acts"]}, {("done", planned["id"], "INC-88")})
+
+    def test_what_changed_since_is_left_alone(self):
+        planned = self.plan()
+        self.expect(self.once("resolve", "--scope", "pay", "--key", "k3", "--as", "failed", "--reason", "by hand"), 0)
+        self.once("rm", "--scope", "pay", "--key", "k4", "--reason", "by hand")  # The console may read the file's log.
+        self.expect(self.once("show", "--scope", "pay", "--key", "k4"), 239)
+        self.bulk(f"/{planned['id']}/start", {"count": self.COUNT})
+        done = harness.wait_until(lambda: self.ended(planned), "it ends")
+        self.assertEqual((done["state"], done["written"], done["left_alone"]), ("done", self.COUNT - 2, 2))
+        self.assertEqual({(one["key"], one["kind"]) for one in done["leftovers"]}, {("k3", "changed"), ("k4", "gone")})
+        self.assertEqual(self.show("k3", "--scope", "pay")["standing"], "failed")
+
+    def end_in_the_midst(self, number):
+        planned = self.plan()
+        self.bulk(f"/{planned['id']}/start", {"count": self.COUNT})
+        harness.wait_until(lambda: self.noted("act"), "one is being written")
+        self.process.send_signal(number)
+        code = self.process.wait(harness.DEADLINE_S)
+        released = self.standings()
+        # Nothing was written without its line. What became of the last one may not be noted.
+        tried = {line["stored_key_hex"] for line in self.noted("act")}
+        told = {line["stored_key_hex"] for line in self.noted("acted") if line["outcome"] == "done"}
+        self.assertLessEqual(told, released)
+        self.assertLessEqual(released, tried)
+        self.assertLessEqual(len(tried - told), 1)
+        self.assertEqual(len(self.noted("bulk-start")), 1)
+        return code, released
+
+    def test_killed_in_the_midst(self):
+        self.end_in_the_midst(signal.SIGKILL)
+
+    def test_ended_in_the_midst(self):
+        code, released = self.end_in_the_midst(signal.SIGTERM)
+        self.assertEqual(code, 0)
+        end, = self.noted("bulk-end")
+        self.assertIn(end["outcome"], ("stopped", "done"))
+        self.assertEqual(end["written"], len(released))
 
 
 if __name__ == "__main__":

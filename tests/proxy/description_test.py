@@ -119,11 +119,11 @@ class Comparison:
                 ours = {name for place, name in described if place == "query"}
                 self.met.add(f"the parameters of {where}")
             else:
-                ours = set(self.resolved(self.body_schema(operation))["properties"])
+                ours = self.members(operation, names)
                 self.met.add(f"the members of {where}")
             if names != ours:
                 self.found.add(f"{where} takes {sorted(names)}, and is described with {sorted(ours)}")
-        if exchange.status != 200:
+        if exchange.status not in (200, 202):
             return
         values = {("query", name): value for name, value in sent.items()}
         values |= {("header", name): value for name, value in exchange.sent.items() if name in ("If-Match", "Sec-Fetch-Site")}
@@ -145,6 +145,12 @@ class Comparison:
             else:
                 self.validate(self.body_schema(operation), exchange.body, f"body of {where}")
                 self.mark(self.body_schema(operation), exchange.body, f"body of {where}")
+
+    def members(self, operation, names):
+        """Of its body; of several kinds, of the one that these names are most like."""
+        body = self.resolved(self.body_schema(operation))
+        kinds = [body] if "properties" in body else [self.resolved(one) for one in body["oneOf"]]
+        return min((set(one["properties"]) for one in kinds), key=lambda ours: len(ours ^ names))
 
     @staticmethod
     def body_schema(operation):
@@ -254,7 +260,8 @@ class Comparison:
                     for value in one["schema"].get("enum", []):
                         described.add(f"value {value} of parameter {one['name']} of {where}")
                 if "requestBody" in operation:
-                    described.add(f"the members of {where}")
+                    if self.members(operation, set()):
+                        described.add(f"the members of {where}")
                     self.all_members(self.body_schema(operation), f"body of {where}", members, seen)
                 for status, answer in operation["responses"].items():
                     described.add(f"status {status} of {where}")
@@ -386,8 +393,63 @@ class Description(ProxyCase):
             self.ask(path, "HEAD")
             self.ask(f"{path}?nothing=1")
         service.wait_until(lambda: json.loads(self.ask("/v1/overview").content)["as_of"], "the store was looked at")
-        for path in (*DESCRIPTION["paths"], "/v1/", "/v1/records/{key}/burn", "/v1/acts"):
-            self.ask(path.replace("{key}", "6b"), "PUT")
+        for path in (*DESCRIPTION["paths"], "/v1/", "/v1/records/{key}/burn", "/v1/burn"):
+            self.ask(self.filled(path, "6b"), "PUT")
+
+    @staticmethod
+    def filled(path, key):
+        return path.replace("{key}", key).replace("{id}", "0" * 32)
+
+    def bulk(self):
+        done = self.path_of("done").rpartition("/")[2]
+        settle = {"reason": "r", "who": "alice", "retention": "never", "any_payload": False, "force": False}
+        fields = {"standing": "unknown", "q": "d", "scope": "pay", "prefix": "d", "label": "d", "holder": "o", "older-than": "1s",
+                  "newer-than": "1h", "overdue": "false"}
+        bodies = [
+            {**settle, "act": "resolve", "as": "failed", "code": "c", "message": "m", "filter": fields,
+             "result": {"text": "t", "content_type": "text/plain"}},
+            {**settle, "act": "resolve", "as": "completed", "keys": [done], "result": {"text_base64": "AA=="}},
+            {**settle, "act": "release", "filter": {"state": "unknown"}},
+            {**settle, "act": "release", "keys": [done]},
+            {"reason": "r", "act": "extend", "by": "1h", "keys": [done, "6b"]},
+            {"reason": "r", "who": "alice", "act": "extend", "on_lapse": "takeover", "retention": "1h", "filter": {"scope": "pay"}},
+            {"reason": "r", "who": "alice", "act": "remove", "force": False, "filter": {"standing": "unknown"}},
+            {"reason": "r", "act": "remove", "keys": [done]}]
+        made = []
+        for body in bodies:
+            made.append(json.loads(self.ask("/v1/bulk", "POST", body).content)["id"])
+            self.ask("/v1/bulk", "POST", {**body, "nothing": 1})
+        self.ask("/v1/bulk", "POST", bodies[2], kind="text/plain")
+
+        def state(number):
+            return json.loads(self.ask(f"/v1/bulk/{made[number]}").content)["state"]
+
+        for number in range(len(bodies)):
+            service.wait_until(lambda number=number: state(number) == "planned", "it is planned")
+        begin = f"/v1/bulk/{made[4]}/start"
+        self.ask(begin, "POST", {"count": 2})
+        self.ask(begin, "POST", {"nothing": 1})
+        self.ask(begin, "POST", {"count": 1}, kind="text/plain")
+        self.ask(begin, "POST", {"count": 1})
+        service.wait_until(lambda: state(4) == "done", "it is done")
+        end = f"/v1/bulk/{made[0]}/stop"
+        self.ask(end, "POST", {"nothing": 1})
+        self.ask(end, "POST", {}, kind="text/plain")
+        self.ask(end, "POST", {})
+        while self.ask("/v1/bulk", "POST", bodies[3]).status == 202:
+            pass
+        for target in ("/v1/bulk", f"/v1/bulk/{made[0]}"):
+            self.ask(target)
+            self.ask(target, "HEAD")
+            self.ask(f"{target}?nothing=1")
+        for word, body in (("start", {"count": 1}), ("stop", {})):
+            self.ask(f"/v1/bulk/{'0' * 32}/{word}", "POST", body)
+            self.ask(f"/v1/bulk/{'0' * 32}/{word}?nothing=1", "POST", body)
+        for query in ("who=alice", f"key={done}", "act=extend", "limit=0", "nothing=1"):
+            self.ask(f"/v1/acts?{query}")
+        first = json.loads(self.ask("/v1/acts?limit=1").content)
+        self.ask(f"/v1/acts?limit=1&after={first['next']}")
+        self.ask("/v1/acts", "HEAD")
 
     def everywhere(self, **options):
         """Each operation once, and the same answer from each."""
@@ -395,7 +457,7 @@ class Description(ProxyCase):
             for method, operation in item.items():
                 if method == "parameters":
                     continue
-                target = path.replace("{key}", self.key) + ("?part=input" if path.endswith("raw") else "")
+                target = self.filled(path, self.key) + ("?part=input" if path.endswith("raw") else "")
                 headers = dict(options.get("headers", {}))
                 body = None
                 if "requestBody" in operation:
@@ -431,6 +493,7 @@ class Description(ProxyCase):
         self.lists()
         self.one_record()
         self.acts()
+        self.bulk()
         self.rest()
         self.key = self.path_of("d").rpartition("/")[2]
         self.everywhere(headers={"Origin": "http://evil.example"})
@@ -507,7 +570,7 @@ def parameter(description, where, name):
 
 LIST, SHOW, ACT = "get /v1/records", "get /v1/records/{key}", "post /v1/records/{key}/extend"
 PLANTED = {
-    "a path too many": lambda d: d["paths"].update({"/v1/acts": d["paths"]["/v1/overview"]}),
+    "a path too many": lambda d: d["paths"].update({"/v1/burn": d["paths"]["/v1/overview"]}),
     "a path too few": lambda d: d["paths"].pop("/v1/overview"),
     "a method too many": lambda d: d["paths"]["/v1/records"].update(put=operation(d, LIST)),
     "a method too few": lambda d: d["paths"]["/v1/records/{key}"].pop("delete"),
@@ -531,6 +594,8 @@ PLANTED = {
     "a required member that is not": lambda d: schema(d, "Page")["required"].append("searched"),
     "a member too many in a body": lambda d: schema(d, "Extend")["properties"].update(until={"type": "string"}),
     "a member too few in a body": lambda d: schema(d, "Resolve")["properties"].pop("any_payload"),
+    "a member too many in one of several bodies": lambda d: schema(d, "BulkRemove")["properties"].update(until={"type": "string"}),
+    "a state too few": lambda d: schema(d, "Bulk")["properties"]["state"]["enum"].remove("planned"),
     "a member deep in a body": lambda d: schema(d, "Resolve")["properties"]["result"]["properties"].update(
         charset={"type": "string"}),
     "a problem without its record": lambda d: d["components"]["responses"]["Refused"]["content"][

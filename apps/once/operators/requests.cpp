@@ -168,7 +168,8 @@ std::optional<Members> Members::object(const char* name) {
 void Members::end() const {
   for (const auto& [name, value] : json_.items()) {
     if (!known_.contains(name)) {
-      throw wrong("unknown member '" + escaped(where_ + name) + "'; the members are " + listed(known_));
+      throw wrong("unknown member '" + escaped(where_ + name) +
+                  (known_.empty() ? "'; there are none" : "'; the members are " + listed(known_)));
     }
   }
 }
