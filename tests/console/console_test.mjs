@@ -1,4 +1,5 @@
 // The console in a browser, on real records in SQLite: what an operator sees, what an act does, and what nothing does.
+// stores_test.mjs has what depends on the store.
 import test, { after, before } from "node:test";
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -6,6 +7,7 @@ import { readFileSync, symlinkSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import * as make from "./records.mjs";
 import { axe_source, launch, open, patience_ms } from "./browser.mjs";
+import { axe_finds_nothing, fits_a_phone, narrow } from "./screens.mjs";
 
 const patient = { timeout: 3 * patience_ms };
 const tokens = { "token-of-the-operator": { name: "alice", role: "operator" }, "token-of-the-reader": { name: "rita", role: "reader" } };
@@ -45,6 +47,9 @@ const at_record = async (key, options) => {
   return opened;
 };
 const acts_of = (key, scope = "pay") => make.record_of(store, key, scope).history.filter((entry) => entry.attempt === 0);
+
+// As if the tab had come into sight: the page asks at once, instead of after its 5 s.
+const look = (page) => page.evaluate(() => { document.dispatchEvent(new Event("visibilitychange")); });
 
 // Opens an act's dialog.
 async function choose(page, act) {
@@ -93,7 +98,7 @@ test("2: a key in two scopes shows both", patient, async () => {
   const { page, faults } = await signed_in();
   await find(page, "order-2");
   await page.locator(".row-link").nth(1).waitFor();
-  assert.deepEqual((await page.locator(".cell-scope").allTextContents()).sort(), ["pay", "refunds"]);
+  assert.deepEqual((await page.locator("td.cell-scope").allTextContents()).sort(), ["pay", "refunds"]);
   assert.deepEqual((await page.locator(".row-link").allTextContents()), ["order-2", "order-2"]);
   assert.deepEqual(faults, []);
 });
@@ -172,7 +177,7 @@ test("10: a double click does one act", patient, async () => {
   await page.getByText("Written; the next caller runs it").waitFor();
   assert.equal(acts.length, 1);
   assert.equal(acts_of("order-10").length, 1);
-  assert.deepEqual(faults, []);
+  assert.deepEqual(unexpected(faults, 412), []);  // A dry run may come after the act.
 });
 
 test("11: an answer that is lost: the page looks, and says which", patient, async () => {
@@ -379,6 +384,7 @@ test("20: a deep link asks for the token, then shows its page, under a prefix to
     assert.equal(page.url(), `${at.page}#/r/${hex}`);
     // A session that ends meanwhile: the same page again after the next sign-in.
     at.end_sessions();
+    await look(page);
     await page.getByText("The session has ended.").waitFor();
     await page.getByLabel("The token from your token file").fill("token-of-the-reader");
     await page.keyboard.press("Enter");
@@ -406,6 +412,7 @@ test("the open record follows the store; a list only tells what changed", patien
   assert.deepEqual(await list.page.locator(".row-link").allTextContents(), ["live-2"]);
   // Removed while it is looked at.
   make.once(store, ["rm", "--key", "live-1", "--scope", "live", "--reason", "a test"], { expected: 0 });
+  await look(one.page);
   await one.page.getByText("It was removed while you looked.").waitFor();
   assert.equal(await one.page.getByRole("button", { name: "Complete …" }).count(), 0);
   assert.deepEqual(unexpected(one.faults, 404), []);
@@ -605,9 +612,7 @@ for (const colorScheme of ["light", "dark"]) {
   test(`23: axe finds nothing, ${colorScheme}`, patient, async () => {
     let checked = 0;
     await each_screen({ colorScheme }, async (page, name) => {
-      const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-      assert.deepEqual(found.violations.map(({ id, nodes }) => [id, nodes.map((node) => `${node.html} ${node.failureSummary}`)]), [], name);
-      assert.ok(found.passes.length > 5, name);
+      await axe_finds_nothing(page, name);
       ++checked;
     });
     assert.equal(checked, 13);
@@ -616,20 +621,7 @@ for (const colorScheme of ["light", "dark"]) {
 }
 
 test("24: nothing scrolls sideways at 320 px, and all that is pressed is large", patient, async () => {
-  await each_screen({ viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: false }, async (page, name) => {
-    const found = await page.evaluate(() => ({
-      width: document.scrollingElement.scrollWidth,
-      small: [...document.querySelectorAll("button, select, input:not([type=checkbox])")].filter((one) => one.offsetParent && one.getBoundingClientRect().height < 44)
-        .map((one) => one.outerHTML),
-      outside: [...document.querySelectorAll("button, select, input, a:not(.skip)")].filter((one) => one.offsetParent &&
-        (one.getBoundingClientRect().left < 0 || one.getBoundingClientRect().right > 320)).map((one) => one.outerHTML),
-      cut: [...document.querySelectorAll("button")].filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1)
-        .map((one) => one.outerHTML),
-    }));
-    assert.deepEqual([found.outside, found.cut], [[], []], name);
-    assert.ok(found.width <= 320, `${name}: ${found.width} px wide`);
-    assert.deepEqual(found.small, [], name);
-  });
+  await each_screen(narrow, fits_a_phone);
 });
 
 test("25: the command by hand does what the button does, whatever is typed", patient, async () => {
@@ -680,6 +672,7 @@ test("25: the command by hand does what the button does, whatever is typed", pat
           env: { ...process.env, PATH: `${path}${delimiter}${process.env.PATH}` } });
         assert.equal(ran.status, 0, `${command}\n${ran.stderr}`);
         await page.keyboard.press("Escape");
+        await look(page);
       }
       if (act !== "Remove") await page.locator(".why", { hasText: shown_reason }).waitFor();
       else await page.getByText(way === "button" ? "It is removed." : "It was removed while you looked.").waitFor();

@@ -117,6 +117,16 @@ for (const colorScheme of ["light", "dark"]) {
   await page.locator(".change").waitFor();
   await take("act", 700);
   await page.keyboard.press("Escape");
+  await page.goto(`${host.page}#/records?standing=unknown&scope=pay`);
+  await page.locator(".row-link").nth(4).waitFor();
+  await page.keyboard.press("X");
+  await page.getByText("5 selected.").waitFor();
+  await take("selection", 420);
+  await page.getByRole("button", { name: "Release …" }).click();
+  await page.getByLabel("Reason").fill("bank outage 02:10, none is in the ledger, INC-88");
+  await page.getByRole("button", { name: "Make the plan" }).click();
+  await page.getByLabel("Type 5").fill("5");
+  await take("bulk", 760);
   await page.goto(`${host.page}#/`);
   await page.locator(".tile.is-unknown .number", { hasText: "7" }).waitFor();
   await take("overview", 500);

@@ -26,10 +26,23 @@ export function new_store(name = "once.db") {
   return { folder: place, url: `sqlite:${join(place, name)}`, children: [], remove: () => rmSync(place, { recursive: true, force: true }) };
 }
 
+// An empty store of another kind, in the server that tests/real_servers/with-postgresql or with-moto has started.
+export function new_table(kind) {
+  const server = process.env[{ postgresql: "ONCE_TEST_POSTGRESQL", dynamodb: "ONCE_TEST_MOTO_ENDPOINT" }[kind]];
+  if (!server) throw new Error(`there is no server of ${kind}: run this by tests/real_servers/with-${kind === "dynamodb" ? "moto" : kind}`);
+  const store = new_store();
+  store.url = kind === "postgresql" ? server : "dynamodb://once-console?region=eu-central-1";
+  const made = spawnSync(program, ["table", "create", "--store", store.url], { encoding: "utf8" });
+  if (made.status !== 0) throw new Error(made.stderr);
+  return store;
+}
+
 export const record_of = (store, key, scope) => {
   const shown = once(store, ["show", "--key", key, "--scope", scope, "--json"]);
   return shown.status === 0 ? JSON.parse(shown.stdout) : null;
 };
+
+export const list_of = (store, flags) => JSON.parse(once(store, ["ls", "--json", "--limit", "1000", ...flags], { expected: 0 }).stdout);
 
 // Waits until check() gives something, which it returns.
 export async function until(what, check) {
@@ -117,12 +130,11 @@ export async function start_program(store, flags = []) {
   return { link, exited, page: link.split("#")[0], close: () => child.kill("SIGTERM") };
 }
 
-// Its API over a store by `once proxy --admin`, and a host of the page in front that lets tests count requests, end
-// sessions, sign in under any name and put all below a path: {link(role), page, post, close, ...}.
-export async function start_console(store, { tokens = {}, prefix = "", stats = "1s" } = {}) {
+// `once proxy --admin` before a service: {admin, post, stop, close}.
+export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
   const service = await start_service();
   const proxy = spawn(program, ["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store.url, "--no-principal",
-    "--stats-interval", stats, "--upstream", `http://127.0.0.1:${service.address().port}`], { stdio: ["ignore", "pipe", "pipe"] });
+    "--stats-interval", stats, "--upstream", `http://127.0.0.1:${service.address().port}`, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
   let log = "";
   for (const stream of [proxy.stdout, proxy.stderr]) stream.on("data", (data) => { log += data; });
   const ports = await until("the proxy listens", () => {
@@ -130,22 +142,36 @@ export async function start_console(store, { tokens = {}, prefix = "", stats = "
     const listen = port_of(log, "listening"), admin = port_of(log, "operators");
     return listen && admin && { listen, admin };
   }).catch((error) => { throw new Error(`${error.message}\n${log}`); });
-  const host = await start_host({ folder, admin_port: ports.admin, tokens, prefix });
   return {
-    ...host,
-    sign_in: (role = "operator", name = "alice") => host.link({ name, role }),
+    admin: ports.admin,
     // A request through the proxy, under this key.
     post: (key, path = "/charges") => fetch(`http://127.0.0.1:${ports.listen}${path}`, { method: "POST",
       headers: { "Idempotency-Key": key, "Content-Type": "application/json" }, body: '{"order":17}' }).then((answer) => answer.text()),
-    stop_api: () => new Promise((done) => {
+    stop: () => new Promise((done) => {
       proxy.once("exit", done);
       proxy.kill("SIGKILL");
     }),
-    async close() {
-      await host.close();
+    close() {
       proxy.kill("SIGKILL");
       service.close();
       service.closeAllConnections();
+    },
+  };
+}
+
+// The proxy's API, and a host of the page in front that lets tests count requests, end sessions, sign in under any name
+// and put all below a path: {link(role), page, post, close, ...}.
+export async function start_console(store, { tokens = {}, prefix = "", stats = "1s" } = {}) {
+  const proxy = await start_proxy(store, { stats });
+  const host = await start_host({ folder, admin_port: proxy.admin, tokens, prefix });
+  return {
+    ...host,
+    sign_in: (role = "operator", name = "alice") => host.link({ name, role }),
+    post: proxy.post,
+    stop_api: proxy.stop,
+    async close() {
+      await host.close();
+      proxy.close();
     },
   };
 }

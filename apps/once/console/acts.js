@@ -7,7 +7,7 @@ import { Copy, Dialog } from "./parts.js";
 import { command_for } from "./command.js";
 import { http_answer, http_type, run_result, run_type } from "./encodings.js";
 
-const request_names = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "remove" };
+export const request_names = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "remove" };
 
 // What kind of result the callers of this record expect, by who held it.
 function likely_kind(record) {
@@ -16,7 +16,7 @@ function likely_kind(record) {
   return "plain";
 }
 
-const first_form = (act, record) => ({
+export const first_form = (act, record) => ({
   reason: "", force: false, any_payload: false, retention: "", by: act === "extend" ? "10m" : "", on_lapse: "",
   kind: likely_kind(record), result: "", content_type: likely_kind(record) === "run" ? "" : "application/json",
   exit_code: "0", http_status: "200", code: "", message: "",
@@ -33,7 +33,7 @@ function result_of(form) {
   return form.content_type ? { text: form.result, content_type: form.content_type } : { text: form.result };
 }
 
-function body_of(act, form) {
+export function body_of(act, form) {
   const body = { reason: form.reason };
   if (act === "complete") {
     body.as = "completed";
@@ -101,8 +101,49 @@ function Both({ seen, now }) {
   </table>`;
 }
 
-const Field = ({ label, hint, children, id }) => html`<div class="field"><label for=${id}>${label}</label>${children}
+export const Field = ({ label, hint, children, id }) => html`<div class="field"><label for=${id}>${label}</label>${children}
   ${hint && html`<span class="muted" id=${`${id}-hint`}>${hint}</span>`}</div>`;
+
+const Check = ({ form, set, member, label }) => html`<label class="check"><input type="checkbox" name=${member} checked=${form[member]}
+  onChange=${set(member)} />${label}</label>`;
+
+// What an act asks for: the reason first. `live`: what it is done to has a holder who may still work.
+export function ActFields({ act, form, set, live }) {
+  const Text = (member, label, extra = {}, hint) => html`<${Field} label=${label} hint=${hint} id=${`act-${member}`}>
+    <input id=${`act-${member}`} name=${member} value=${form[member]} onInput=${set(member)} autocomplete="off"
+      aria-describedby=${hint ? `act-${member}-hint` : undefined} ...${extra} /><//>`;
+  return html`
+    <${Field} label="Reason" hint="Kept in the record, with your name" id="act-reason">
+      <input id="act-reason" name="reason" value=${form.reason} onInput=${set("reason")} required autocomplete="off"
+        aria-describedby="act-reason-hint" placeholder="in the bank's ledger, INC-88" /><//>
+    ${act === "complete" && html`
+      <div class="fields">
+        <${Field} label="Its callers expect" id="act-kind"><select id="act-kind" value=${form.kind}
+          onChange=${set("kind")}>
+          <option value="run" selected=${form.kind === "run"}>the output of once run</option>
+          <option value="http" selected=${form.kind === "http"}>an HTTP answer</option>
+          <option value="plain" selected=${form.kind === "plain"}>other bytes, or none</option>
+        </select><//>
+        ${form.kind === "run" && Text("exit_code", "Exit code", { inputmode: "numeric" })}
+        ${form.kind === "http" && Text("http_status", "Status", { inputmode: "numeric" })}
+        ${form.kind !== "run" && Text("content_type", "Content type")}
+      </div>
+      <${Field} label=${form.kind === "run" ? "Standard output" : form.kind === "http" ? "Body" : "Result"} id="act-result">
+        <textarea id="act-result" rows="4" class="mono" spellcheck=${false} value=${form.result} onInput=${set("result")} /><//>`}
+    ${act === "fail" && html`<div class="fields">${Text("code", "Code", {}, "For programs")}
+      ${Text("message", "Message", {}, "For people")}</div>`}
+    ${act === "extend" && html`<div class="fields">
+      ${!form.on_lapse && Text("by", "How much longer", {}, "As in 10m, 24h, 7d")}
+      ${live && html`<${Field} label="What to change" id="act-on_lapse"><select id="act-on_lapse" onChange=${set("on_lapse")}>
+        <option value="">the lease</option>
+        <option value="takeover">when it lapses: take over</option>
+        <option value="hold">when it lapses: hold</option></select><//>`}
+      ${form.on_lapse === "takeover" && Text("retention", "Keep the record for", { placeholder: "24h" }, "As in 24h, 7d, never")}
+    </div>`}
+    ${["complete", "fail", "release"].includes(act) && html`<div class="fields">
+      ${Text("retention", act === "release" ? "Keep the record for" : "Replay it for", { placeholder: "24h" }, "As in 24h, 7d, never")}</div>`}
+    ${act === "release" && html`<${Check} form=${form} set=${set} member="any_payload" label="The next caller may send another payload" />`}`;
+}
 
 export function ActDialog({ act, record: opened, tag: opened_tag, session, store, onClose, onDone }) {
   const [seen, set_seen] = useState({ record: opened, tag: opened_tag });
@@ -202,47 +243,13 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
 
   const fitting = [...acts_for(seen.record).first, ...acts_for(seen.record).more];
   const show_force = act !== "extend" && (live || form.force || preview?.may_force || error?.may_force);
-  const Text = (member, label, extra = {}, hint) => html`<${Field} label=${label} hint=${hint} id=${`act-${member}`}>
-    <input id=${`act-${member}`} name=${member} value=${form[member]} onInput=${set(member)} autocomplete="off"
-      aria-describedby=${hint ? `act-${member}-hint` : undefined} ...${extra} /><//>`;
-  const Check = (member, label) => html`<label class="check"><input type="checkbox" name=${member} checked=${form[member]}
-    onChange=${set(member)} />${label}</label>`;
 
   return html`<${Dialog} title=${title} onClose=${onClose}>
     <form ref=${fields} onSubmit=${submit} novalidate>
       <p>${act === "extend" && opened.standing !== "running" ? "Every call gets what is stored for longer." : means}</p>
-      <${Field} label="Reason" hint="Kept in the record, with your name" id="act-reason">
-        <input id="act-reason" name="reason" value=${form.reason} onInput=${set("reason")} required autocomplete="off"
-          aria-describedby="act-reason-hint" placeholder="in the bank's ledger, INC-88" /><//>
-      ${act === "complete" && html`
-        <div class="fields">
-          <${Field} label="Its callers expect" id="act-kind"><select id="act-kind" value=${form.kind}
-            onChange=${set("kind")}>
-            <option value="run" selected=${form.kind === "run"}>the output of once run</option>
-            <option value="http" selected=${form.kind === "http"}>an HTTP answer</option>
-            <option value="plain" selected=${form.kind === "plain"}>other bytes, or none</option>
-          </select><//>
-          ${form.kind === "run" && Text("exit_code", "Exit code", { inputmode: "numeric" })}
-          ${form.kind === "http" && Text("http_status", "Status", { inputmode: "numeric" })}
-          ${form.kind !== "run" && Text("content_type", "Content type")}
-        </div>
-        <${Field} label=${form.kind === "run" ? "Standard output" : form.kind === "http" ? "Body" : "Result"} id="act-result">
-          <textarea id="act-result" rows="4" class="mono" spellcheck=${false} value=${form.result} onInput=${set("result")} /><//>`}
-      ${act === "fail" && html`<div class="fields">${Text("code", "Code", {}, "For programs")}
-        ${Text("message", "Message", {}, "For people")}</div>`}
-      ${act === "extend" && html`<div class="fields">
-        ${!form.on_lapse && Text("by", "How much longer", {}, "As in 10m, 24h, 7d")}
-        ${live && html`<${Field} label="What to change" id="act-on_lapse"><select id="act-on_lapse" onChange=${set("on_lapse")}>
-          <option value="">the lease</option>
-          <option value="takeover">when it lapses: take over</option>
-          <option value="hold">when it lapses: hold</option></select><//>`}
-        ${form.on_lapse === "takeover" && Text("retention", "Keep the record for", { placeholder: "24h" }, "As in 24h, 7d, never")}
-      </div>`}
-      ${["complete", "fail", "release"].includes(act) && html`<div class="fields">
-        ${Text("retention", act === "release" ? "Keep the record for" : "Replay it for", { placeholder: "24h" }, "As in 24h, 7d, never")}</div>`}
-      ${act === "release" && Check("any_payload", "The next caller may send another payload")}
-      ${show_force && Check("force", live ? "Although its holder may still work on it: what it writes is refused from then on"
-        : act === "remove" || !seen.record.result ? "All the same" : "Although it has a stored result, which is lost")}
+      <${ActFields} act=${act} form=${form} set=${set} live=${live} />
+      ${show_force && html`<${Check} form=${form} set=${set} member="force" label=${live ? "Although its holder may still work on it: what it writes is refused from then on"
+        : act === "remove" || !seen.record.result ? "All the same" : "Although it has a stored result, which is lost"} />`}
 
       ${changed ? html`<div class="notice is-warning" role="alert"><${Both} seen=${seen.record} now=${changed.record} />
           <button type="button" onClick=${look_again}>Go on with what it is now</button></div>`

@@ -116,3 +116,10 @@ export const raw = (key, part) => bytes_of(`records/${key}/raw?part=${part}`);
 export const act = (key, name, body, tag) => name === "remove"
   ? call(`records/${key}`, { method: "DELETE", body, tag })
   : call(`records/${key}/${name}`, { method: "POST", body, tag });
+// A bulk act is a plan first, which changes nothing.
+export const bulk_list = (signal) => call("bulk", { signal });
+export const bulk = (id, signal) => call(`bulk/${id}`, { signal });
+export const plan_bulk = (body) => call("bulk", { method: "POST", body });
+export const start_bulk = (id, planned) => call(`bulk/${id}/start`, { method: "POST", body: { count: planned } });
+export const stop_bulk = (id) => call(`bulk/${id}/stop`, { method: "POST", body: {} });
+export const acts = (parameters, signal) => call(`acts${query(parameters)}`, { signal });

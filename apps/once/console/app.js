@@ -2,12 +2,14 @@
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_liveness, use_poll, toggle_pause } from "./live.js";
-import { go, to_overview, to_records, use_route } from "./router.js";
+import { go, to_acts, to_bulk, to_overview, to_records, use_route } from "./router.js";
 import { SignIn } from "./signin.js";
 import { Overview } from "./overview.js";
 import { Records } from "./records.js";
 import { Record } from "./record.js";
-import { KeyHelp, move_in_list, use_keys } from "./keys.js";
+import { BulkPage, Bulks } from "./bulk.js";
+import { Acts } from "./who.js";
+import { KeyHelp, move_in_list, select_in_list, use_keys } from "./keys.js";
 import { local, plain } from "./format.js";
 import { Icon } from "./icons.js";
 import { Failed } from "./parts.js";
@@ -61,10 +63,14 @@ function Console({ session, on_sign_out }) {
     "/": () => document.getElementById("q").focus(),
     "g o": () => go(to_overview()),
     "g r": () => go(to_records({})),
+    "g b": () => go(to_bulk()),
+    "g a": () => go(to_acts({})),
+    x: () => select_in_list(false),
+    X: () => select_in_list(true),
     j: () => move_in_list(1),
     k: () => move_in_list(-1),
     u: () => history.back(),
-    ".": () => document.querySelector(".acts button")?.focus(),
+    ".": () => document.querySelector(".acts button:not(.quiet)")?.focus(),
     v: () => document.querySelector(".show[data-part=result]")?.click(),
     y: () => document.querySelector(".acts [aria-label='Copy link']")?.click(),
     p: toggle_pause,
@@ -78,7 +84,9 @@ function Console({ session, on_sign_out }) {
       <a class="brand" href="#/"><svg viewBox="0 0 16 16" width="20" height="20" aria-hidden="true"><rect width="16" height="16" rx="4" />
         <path d="M5.5 5 8.5 3.2V13" /></svg>once</a>
       <nav aria-label="Pages"><a href=${to_overview()} aria-current=${current("overview")}>Overview</a>
-        <a href=${to_records({})} aria-current=${current("records")}>Records</a></nav>
+        <a href=${to_records({})} aria-current=${current("records")}>Records</a>
+        <a href=${to_bulk()} aria-current=${current("bulks") || current("bulk")}>Bulk acts</a>
+        <a href=${to_acts({})} aria-current=${current("acts")}>Acts</a></nav>
       <${Search} value=${route.query.q || ""} />
       <${Live} />
       <span class="who"><span class="name">${plain(session.name)}</span>, ${session.role}</span>
@@ -86,7 +94,10 @@ function Console({ session, on_sign_out }) {
       <button type="button" class="quiet" onClick=${on_sign_out}>Sign out</button>
     </header>
     ${route.page === "overview" && html`<${Overview} poll=${poll} />`}
-    ${route.page === "records" && html`<${Records} route=${route} gauges=${gauges} />`}
+    ${route.page === "records" && html`<${Records} route=${route} gauges=${gauges} session=${session} />`}
+    ${route.page === "bulks" && html`<${Bulks} />`}
+    ${route.page === "bulk" && html`<${BulkPage} key=${route.id} id=${route.id} session=${session} />`}
+    ${route.page === "acts" && html`<${Acts} route=${route} />`}
     ${route.page === "record" && html`<${Record} key=${route.key} route=${route} session=${session} store=${store} act=${act} on_act=${(name) => {
       say(null);
       set_act(name);

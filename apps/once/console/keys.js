@@ -7,11 +7,12 @@ export const keys_on = () => localStorage.getItem(setting) !== "off";
 export const set_keys = (on) => (on ? localStorage.removeItem(setting) : localStorage.setItem(setting, "off"));
 
 const help = [
-  ["/", "find"], ["g o", "overview"], ["g r", "records"], ["j  k", "next, previous row"], ["Enter", "open"], ["u", "back"],
+  ["/", "find"], ["g o", "overview"], ["g r", "records"], ["g b", "bulk acts"], ["g a", "acts"],
+  ["j  k", "next, previous row"], ["x", "select the row, or not"], ["X", "select all rows, or none"], ["Enter", "open"], ["u", "back"],
   [".", "to the acts"], ["v", "show the result, or hide it"], ["y", "copy the link"], ["p", "pause, or go on"], ["?", "this help"],
 ];
 
-const typing = (target) => target.closest("input, textarea, select, [contenteditable]") !== null;
+const typing = (target) => target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]") !== null;
 
 // `actions`: key ("g o") -> what to do.
 export function use_keys(actions) {
@@ -39,8 +40,13 @@ export function use_keys(actions) {
 export function move_in_list(by) {
   const links = [...document.querySelectorAll(".row-link")];
   if (!links.length) return;
-  const at = links.indexOf(document.activeElement);
+  const at = links.indexOf(document.activeElement.closest("tr")?.querySelector(".row-link"));
   links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, at + by))].focus();
+}
+
+// Selects the row that has the focus, or all.
+export function select_in_list(all) {
+  (all ? document.querySelector("thead .select input") : document.activeElement.closest("tr")?.querySelector(".select input"))?.click();
 }
 
 export const KeyHelp = ({ onClose }) => html`<${Dialog} title="Keys" onClose=${onClose}>

@@ -2,11 +2,11 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_poll } from "./live.js";
-import { to_record, to_records } from "./router.js";
+import { to_acts, to_record, to_records } from "./router.js";
 import { Overdue, Sentence, Standing, act_words, acts_for, since, word } from "./words.js";
 import { Time, age, count, field, from_base64, hex_of, name_of, plain, plural, scope_of } from "./format.js";
 import { Copy, Failed, Waiting } from "./parts.js";
-import { Icon } from "./icons.js";
+import { More } from "./more.js";
 import { ActDialog, ByHand } from "./acts.js";
 import { command_for } from "./command.js";
 import { TimeLine } from "./timeline.js";
@@ -107,28 +107,6 @@ function Facts({ record }) {
       .map(([title, value]) => html`<dt>${title}</dt><dd class="mono">${value}</dd>`)}</dl></details>`;
 }
 
-function More({ acts, onAct }) {
-  const [open, set_open] = useState(false);
-  const box = useRef();
-  useEffect(() => {
-    if (!open) return undefined;
-    const outside = (event) => { if (!box.current?.contains(event.target)) set_open(false); };
-    addEventListener("pointerdown", outside);
-    return () => removeEventListener("pointerdown", outside);
-  }, [open]);
-  const close = () => {
-    set_open(false);
-    box.current.querySelector("button").focus();
-  };
-  return html`<span class="more" ref=${box} onKeyDown=${(event) => { if (event.key === "Escape" && open) close(); }}>
-    <button type="button" aria-expanded=${open} onClick=${() => set_open(!open)}>More<${Icon} name="chevron" /></button>
-    ${open && html`<span class="menu">${acts.map((act) => html`<button type="button" onClick=${() => {
-      close();
-      onAct(act);
-    }}>${act_words[act].name} …</button>`)}</span>`}
-  </span>`;
-}
-
 const example_form = (act) => ({ reason: "", kind: "plain", result: "", by: act === "extend" ? "10m" : "" });
 
 export function Record({ route, session, store, act: opened, on_act, say, said }) {
@@ -182,7 +160,8 @@ export function Record({ route, session, store, act: opened, on_act, say, said }
     ${route.query.searched && html`<p class="notice">The first match. ${count(route.query.searched)} records were read, not all.${" "}
       <a href=${to_records({ q: route.query.q, list: "1" })}>Search on</a></p>`}
     <div class="columns">
-      <section aria-labelledby="line"><h2 id="line">Time line</h2><${TimeLine} record=${record} /></section>
+      <section aria-labelledby="line"><h2 id="line">Time line</h2><${TimeLine} record=${record} />
+        <p><a href=${to_acts({ key })}>Who acted on it, or looked at its payloads</a></p></section>
       <section aria-labelledby="proof"><h2 id="proof">Proof</h2><${Facts} record=${record} /></section>
     </div>
     <section aria-labelledby="payloads"><h2 id="payloads">Payloads <span class="muted">hidden until you ask for them</span></h2>

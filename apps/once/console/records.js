@@ -7,6 +7,8 @@ import { Standing, since, word } from "./words.js";
 import { Age, count, name_of, plain, plural, scope_of } from "./format.js";
 import { Failed, Waiting } from "./parts.js";
 import { number_of } from "./overview.js";
+import { SelectionBar, use_selection } from "./selection.js";
+import { BulkDialog } from "./bulk.js";
 
 const limit = 50;
 const most = 500;  // Of a search.
@@ -45,10 +47,15 @@ async function search(query, signal) {
   return { ...body, searched, records };
 }
 
-function Row({ record }) {
+// Its label is larger than the box, for fingers.
+const Select = ({ name, checked, onChange }) => html`<label class="select"><input type="checkbox" aria-label=${name} checked=${checked}
+  onChange=${onChange} /></label>`;
+
+function Row({ record, select }) {
   const at = since(record);
   const what = record.failure ? record.failure.message || record.failure.code : record.note;
-  return html`<tr>
+  return html`<tr class=${select?.checked ? "is-selected" : ""}>
+    ${select && html`<td class="cell-select"><${Select} name=${`Select ${name_of(record)}`} ...${select} /></td>`}
     <td class="cell-state"><${Standing} record=${record} /></td>
     <td class="cell-key"><a class="mono row-link" href=${to_record(record.stored_key_hex)}>${name_of(record)}</a></td>
     <td class="cell-scope mono">${scope_of(record)}</td>
@@ -81,11 +88,14 @@ function Filters({ query, gauges }) {
   </div>`;
 }
 
-export function Records({ route, gauges }) {
+export function Records({ route, gauges, session }) {
   const { query } = route;
   const what = JSON.stringify(parameters_of(query));
-  // A search reads much: it is done once, not again and again.
-  const poll = use_poll(what, (signal) => search(query, signal), { repeat: !query.q });
+  const selection = use_selection(query);
+  const [act, set_act] = useState(null);
+  const selecting = selection.all || selection.rows.size > 0;
+  // A search reads much: it is done once, not again and again. What is selected is not refreshed either.
+  const poll = use_poll(what, (signal) => search(query, signal), { repeat: !query.q && !selecting });
   const [shown, set_shown] = useState(null);  // {what, page, more: [records that "go on" has found]}
   const [going_on, set_going_on] = useState(false);
   const [error, set_error] = useState(null);
@@ -96,6 +106,7 @@ export function Records({ route, gauges }) {
   useEffect(() => {
     document.title = `Records${query.standing ? `, ${word(query.standing)}` : ""}${query.q ? `, ${query.q}` : ""} – once`;
     set_error(null);
+    set_act(null);
   }, [what]);
   // The first answer is shown at once. Later ones wait for a click.
   if (poll.value && shown?.what !== what) set_shown({ what, page: poll.value, more: [] });
@@ -130,6 +141,22 @@ export function Records({ route, gauges }) {
     }
     set_going_on(false);
   };
+  const chosen = (record) => selection.all || selection.rows.has(record.stored_key_hex);
+  const choose = (record) => {
+    // Without one of all there are those that are shown.
+    const rows = selection.all ? new Map(all.map((one) => [one.stored_key_hex, one])) : new Map(selection.rows);
+    if (!rows.delete(record.stored_key_hex)) rows.set(record.stored_key_hex, record);
+    selection.set(rows);
+  };
+  const all_chosen = all.every(chosen);
+  const choose_all = () => {
+    const rows = new Map(selection.rows);
+    for (const record of all) if (all_chosen) rows.delete(record.stored_key_hex); else rows.set(record.stored_key_hex, record);
+    selection.set(rows);
+  };
+  const operator = session.role === "operator";
+  const alone = query.standing && !query.q && !query.scope && !query.holder;
+  const matching = !next && !query.after ? count(all.length) : alone && gauges?.[query.standing] ? number_of(gauges[query.standing]) : undefined;
   return html`<main>
     <div class="page-head"><h1 tabindex="-1" ref=${head}>Records</h1>
       ${query.q && html`<p>that have <b class="mono">${plain(query.q)}</b></p>`}
@@ -140,12 +167,18 @@ export function Records({ route, gauges }) {
     ${poll.error && html`<${Failed} error=${poll.error} />`}
     ${error && html`<${Failed} error=${error} />`}
     ${(unreadable || []).map((problem) => html`<p class="notice is-bad">${plain(problem)}</p>`)}
-    ${all.length ? html`<table class="records">
-      <thead><tr><th scope="col">State</th><th scope="col">Key</th><th scope="col">Scope</th><th scope="col" class="right">For</th>
-        <th scope="col" class="right">Attempt</th><th scope="col">Holder</th><th scope="col">What</th></tr></thead>
-      <tbody>${all.map((record) => html`<${Row} key=${record.stored_key_hex} record=${record} />`)}</tbody>
+    ${all.length ? html`<table class="records cards">
+      <thead><tr>${operator && html`<th scope="col" class="cell-select"><${Select} name="Select all on this page" checked=${all_chosen} onChange=${choose_all} /></th>`}
+        <th scope="col" class="cell-state">State</th><th scope="col" class="cell-key">Key</th><th scope="col" class="cell-scope">Scope</th>
+        <th scope="col" class="cell-age right">For</th><th scope="col" class="cell-attempt right">Attempt</th>
+        <th scope="col" class="cell-holder">Holder</th><th scope="col">What</th></tr></thead>
+      <tbody>${all.map((record) => html`<${Row} key=${record.stored_key_hex} record=${record}
+        select=${operator && { checked: chosen(record), onChange: () => choose(record) }} />`)}</tbody>
     </table>` : html`<p class="calm">${next ? "No record matches so far." : query.standing === "unknown" && !query.q && !query.scope && !query.holder
       ? "Nothing waits for a person." : "No record matches."}</p>`}
+    ${operator && html`<${SelectionBar} query=${query} selection=${selection} matching=${matching} on_act=${set_act} />`}
+    ${act && html`<${BulkDialog} key=${act} act=${act} query=${query} selection=${selection} matching=${matching} example=${all[0]}
+      onClose=${() => set_act(null)} />`}
     <div class="pager">
       ${query.after && html`<a href=${to_records({ ...query, after: "" })}>First page</a>`}
       ${next && !partial && html`<a href=${to_records({ ...query, after: next })}>Next page</a>`}

@@ -1,4 +1,5 @@
-// Pages are fragments, so that no label reaches a server's log: #/, #/records?standing=unknown, #/r/HEX.
+// Pages are fragments, so that no label reaches a server's log: #/, #/records?standing=unknown, #/r/HEX,
+// #/bulk/ID, #/acts?who=alice.
 import { useEffect, useState } from "./vendor/preact.js";
 
 export function parse(hash) {
@@ -6,6 +7,10 @@ export function parse(hash) {
   const query = Object.fromEntries(new URLSearchParams(search));
   const record = /^\/r\/((?:[0-9a-f]{2})+)$/i.exec(path);
   if (record) return { page: "record", key: record[1].toLowerCase(), query };
+  const bulk = /^\/bulk\/([0-9a-f]{32})$/i.exec(path);
+  if (bulk) return { page: "bulk", id: bulk[1].toLowerCase(), query };
+  if (path === "/bulk") return { page: "bulks", query };
+  if (path === "/acts") return { page: "acts", query };
   if (path === "/records") return { page: "records", query };
   if (path === "" || path === "/") return { page: "overview", query };
   return { page: "nowhere", query };
@@ -18,6 +23,8 @@ const fragment = (path, query = {}) => {
 export const to_overview = () => "#/";
 export const to_records = (query) => fragment("/records", query);
 export const to_record = (key, query) => fragment(`/r/${key}`, query);
+export const to_bulk = (id) => `#/bulk${id ? `/${id}` : ""}`;
+export const to_acts = (query) => fragment("/acts", query);
 
 export const go = (hash) => { location.hash = hash; };
 // Goes there instead of where we are, so that "back" does not return to here.
