@@ -43,13 +43,14 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
   check_admin(address, token_.is_set());
   console_.emplace(token_, ConsoleOptions{});
   operators_.emplace(access, token_, std::move(sources), &*console_);
-  proxy::AdminOptions options{
-      .listen = address,
-      .metrics = std::move(metrics),
-      .unready = std::move(unready),
-      .operators = [this](const http::Request& request,
-                          Callback<void(http::Answer)> done) { operators_->answer_later(request, std::move(done)); },
-      .refuse_metrics = {}};
+  proxy::AdminOptions options{.listen = address,
+                              .metrics = std::move(metrics),
+                              .unready = std::move(unready),
+                              .operators =
+                                  [this](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
+                                    operators_->answer_later(request, std::move(done));
+                                  },
+                              .refuse_metrics = {}};
   if (metrics_token_.is_set()) {
     options.refuse_metrics = [this](const http::Request& request) { return metrics_token_.refuse(request); };
   }

@@ -171,13 +171,20 @@ std::optional<http::Answer> Console::admit(const http::Request& request, Caller&
   end_changed();  // Also one that signed in while the token was read again.
   caller.audit = options_.audit;
   for (const std::string_view cookie : cookies(request)) {
-    if (!caller.session) caller.session = sessions_.find(cookie, half_of(request));
+    if (caller.session) break;
+    caller.session = sessions_.find(cookie, half_of(request));
+    caller.number = sessions_.number_of(cookie, half_of(request));
   }
   if (!caller.session) return unauthorized("There is no such session", "Sign in: the session has ended, or never was.");
   if (reads(request)) return std::nullopt;
   if (auto refused = refuse_site(request)) return refused;
   if (!caller.session->reads_only || path_of(request) == session_path) return std::nullopt;
   return operators_problem("role", 403, "This session only reads", "A reader changes nothing. Nothing was changed.");
+}
+
+bool Console::still_admits(std::uint64_t number) {
+  end_changed();
+  return sessions_.use(number);
 }
 
 http::Answer Console::session(const http::Request& request) {

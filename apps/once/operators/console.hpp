@@ -1,6 +1,7 @@
 // The console: its page's files, and the sessions of browsers. docs/console.md describes it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ namespace once::cli {
 // Who has sent a request that is allowed.
 struct Caller {
   std::optional<Identity> session;  // Empty: a program, with the token or on this host.
+  std::uint64_t number = 0;         // Of the session.
   AuditLog* audit = nullptr;        // Null: nothing is noted.
 
   // Notes what this caller does. False: it must not be done.
@@ -54,6 +56,8 @@ class Console {
   [[nodiscard]] bool decides(const http::Request& request) const;
   // An answer that refuses the request; or empty, and sets caller.session.
   std::optional<http::Answer> admit(const http::Request& request, Caller& caller);
+  // Whether the session with this number is there still. Counts as a use.
+  [[nodiscard]] bool still_admits(std::uint64_t number);
 
   [[nodiscard]] AuditLog* audit() const noexcept { return options_.audit; }
 

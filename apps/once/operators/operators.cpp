@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -126,13 +127,16 @@ struct Operators::Waiting {
   std::string target;
   http::Headers headers;
   std::string body;
-  Callback<void(http::Answer)> done;
+  Callback<void(proxy::OperatorsAnswer)> done;
 };
 
 Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSources sources, Console* console)
-    : access_(std::move(access)), token_(token), sources_(std::move(sources)), console_(console), worker_([this] {
-        work();
-      }) {}
+    : access_(std::move(access)),
+      token_(token),
+      sources_(std::move(sources)),
+      console_(console),
+      events_(access_.store, sources_),
+      worker_([this] { work(); }) {}
 
 Operators::~Operators() { stop(); }
 
@@ -144,6 +148,7 @@ void Operators::stop() {
     left.swap(waiting_);
   }
   news_.notify_all();
+  events_.stop();
   for (Waiting& one : left) one.done(stopping());
 }
 
@@ -163,11 +168,21 @@ http::Answer Operators::answer(const http::Request& request) const {
   });
 }
 
-void Operators::answer_later(const http::Request& request, Callback<void(http::Answer)> done) {
+proxy::OperatorsAnswer Operators::events(const http::Request& request, const Caller& caller) {
+  const Target target(request.target);
+  if (request.method == "HEAD") return events_.head(target.query);
+  if (request.method != "GET") return not_allowed("GET, HEAD");
+  std::function<bool()> is_allowed = [this, digest = token_.digest()] { return token_.digest() == digest; };
+  if (caller.session) is_allowed = [this, number = caller.number] { return console_->still_admits(number); };
+  return events_.open(target.query, header_of(request, "Last-Event-ID") != nullptr, std::move(is_allowed));
+}
+
+void Operators::answer_later(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
   // What needs no store must not wait for it, and refused requests must not delay others.
   Caller caller;
   auto answer = caught([&]() -> std::optional<http::Answer> { return answer_at_once(request, caller); });
   if (answer) return done(std::move(*answer));
+  if (Target(request.target).path == events_path) return done(caught([&] { return events(request, caller); }));
   Waiting waiting{.method = std::string(request.method),
                   .target = std::string(request.target),
                   .headers = {},

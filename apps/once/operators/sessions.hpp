@@ -58,6 +58,9 @@ class Sessions {
   Halves open(Identity identity, std::optional<Sha256> credential = std::nullopt);
   // Counts as a use. Empty: there is no such session, or no longer.
   std::optional<Identity> find(std::string_view cookie, std::string_view header);
+  // The same by a number instead of its secrets, for what goes on after the request. 0: there is none.
+  std::uint64_t number_of(std::string_view cookie, std::string_view header);
+  bool use(std::uint64_t number);
   void end(std::string_view cookie, std::string_view header);
   // Ends the sessions with another credential than this. Those without one stay.
   void end_others(const std::optional<Sha256>& credential);
@@ -80,6 +83,7 @@ class Sessions {
   std::vector<Link> links_;  // Oldest first.
   std::vector<Session> sessions_;
   std::deque<Uptime> failures_;
+  std::uint64_t opened_ = 0;
 };
 
 }  // namespace once::cli
