@@ -1,4 +1,5 @@
 """live_test.py ONCE: the stream of events, /v1/events, from outside: who gets it, what it tells, and what ends it."""
+import hashlib
 import http.client
 import json
 import signal
@@ -220,6 +221,77 @@ class Live(Case):
         self.process.send_signal(signal.SIGTERM)
         self.assertTrue(other.ends())
         self.assertEqual(self.process.wait(harness.DEADLINE_S), 0)
+
+    def test_tokens_with_names_and_roles(self):
+        tokens = {"alice": "token-of-alice-0123", "rita": "token-of-rita-01234"}
+        line = {name: f"{name} {role} {hashlib.sha256(tokens[name].encode()).hexdigest()}\n"
+                for name, role in (("alice", "operator"), ("rita", "reader"))}
+        file = self.path("tokens")
+
+        def write(*lines):
+            file.write_text("".join(lines))
+            file.chmod(0o600)
+
+        def reload(told):
+            self.process.send_signal(signal.SIGHUP)
+            while True:
+                said = self.process.stderr.readline().decode()
+                self.assertTrue(said)
+                if "reloaded" in said:
+                    self.assertIn(told, said)
+                    return
+
+        arguments = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9", "--no-principal", "--admin",
+                     "127.0.0.1:0", "--admin-token-file", file, "--log", "none"]
+        write(line["alice"], "rita admin 00\n")
+        refused = self.once(*arguments)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn(b"tokens, line 2: the role must be reader or operator", refused.stderr)
+        write("# who may\n", *line.values())
+        self.process = self.start(*arguments)
+        self.process.stderr.readline()
+        self.port = int(self.process.stderr.readline().decode().split()[-1])
+        bearer = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
+        record = f"/v1/records/{self.key}"
+        by_tag = {"If-Match": self.ask("GET", record, headers=bearer["rita"])[1]["ETag"]}
+
+        # By the API, and in a browser's session.
+        status, headers, body = self.ask("POST", "/v1/session", {"token": tokens["rita"]}, SAME)
+        session = {"Cookie": headers["Set-Cookie"].split(";")[0], "Once-Session": json.loads(body)["half"]}
+        self.assertEqual((status, json.loads(body)["name"], json.loads(body)["role"]), (200, "rita", "reader"))
+        before = self.show("held")
+        for reader in (bearer["rita"], {**session, **SAME}):
+            for method, target in (("POST", f"{record}/release"), ("POST", f"{record}/resolve"), ("POST", f"{record}/extend"),
+                                   ("DELETE", record), ("POST", "/v1/none")):
+                status, _, body = self.ask(method, target, {"reason": "r", "force": True}, {**reader, **by_tag})
+                self.assertEqual((status, json.loads(body)["type"]), (403, "urn:once:problem:role"))
+        self.assertEqual(self.show("held"), before)
+        streams = {name: self.open(bearer[name]) for name in tokens}
+        streams["session"] = self.open(session)
+        for stream in streams.values():
+            self.assertEqual(stream.event()[0], "changed")
+
+        self.assertEqual(self.ask("POST", f"{record}/release", {"reason": "r", "who": "bob"}, {**bearer["alice"], **by_tag})[0], 400)
+        self.assertEqual(self.ask("POST", f"{record}/release", {"reason": "r"}, {**bearer["alice"], **by_tag})[0], 200)
+        self.assertEqual(self.show("held")["history"][-1]["who"], "alice")
+        for stream in streams.values():
+            self.assertEqual(stream.event()[1]["standing"], "released")
+
+        # A wrong file changes nothing. One without her does.
+        write(line["alice"], "rita reader none\n")
+        reload("line 2: the digest must be 64 hexadecimal digits")
+        self.assertEqual(self.ask("GET", record, headers=session)[0], 200)
+        write(line["alice"])
+        reload("reloaded, with")
+        self.assertEqual(self.ask("GET", record, headers=session)[0], 401)
+        self.assertEqual(self.ask("GET", record, headers=bearer["rita"])[0], 401)
+        self.assertTrue(streams["rita"].ends())
+        self.assertTrue(streams["session"].ends())
+        # And who goes on is told as before.
+        self.assertEqual(self.once("rm", "--key", "held", "--force", "--reason", "r").returncode, 0)
+        self.assertIsNone(streams["alice"].event()[1]["tag"])
+        # The file's line is no token.
+        self.assertEqual(self.ask("GET", record, headers={"Authorization": f"Bearer {line['alice'].split()[2]}"})[0], 401)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
       "--admin", flags.address,
       "[HOST:]PORT for /healthz, /readyz, /metrics, the operators' API and its console; HOST defaults to 127.0.0.1\n"
       "(default: off)");
-  command.add_option(
-      "--admin-token-file", flags.token_file,
-      "A file with the token that the operators' API requires; needed unless HOST is a loopback address");
+  command.add_option("--admin-token-file", flags.token_file,
+                     "A file with the token that the operators' API requires, or with a line for each token:\n"
+                     "NAME reader|operator SHA256; needed unless HOST is a loopback address");
   command.add_option("--metrics-token-file", flags.metrics_token_file,
                      "A file with another token, which /metrics requires (default: none)");
   command.add_option("--stats-interval", flags.stats_interval, stats_interval_help)->capture_default_str();

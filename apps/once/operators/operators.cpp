@@ -157,7 +157,9 @@ std::optional<http::Answer> Operators::answer_at_once(const http::Request& reque
     if (auto answer = console_->answer(request)) return answer;
     if (console_->decides(request)) return console_->admit(request, caller);
   }
-  return token_.refuse(request);
+  if (auto refused = token_.refuse(request, &caller.token)) return refused;
+  if (caller.token && !caller.token->identity.name.empty()) caller.session = caller.token->identity;
+  return refuse_reader(request, caller);
 }
 
 http::Answer Operators::answer(const http::Request& request) const {
@@ -172,8 +174,8 @@ proxy::OperatorsAnswer Operators::events(const http::Request& request, const Cal
   const Target target(request.target);
   if (request.method == "HEAD") return events_.head(target.query);
   if (request.method != "GET") return not_allowed("GET, HEAD");
-  std::function<bool()> is_allowed = [this, digest = token_.digest()] { return token_.digest() == digest; };
-  if (caller.session) is_allowed = [this, number = caller.number] { return console_->still_admits(number); };
+  std::function<bool()> is_allowed = [this, token = caller.token] { return !token || token_.has(*token); };
+  if (caller.number != 0) is_allowed = [this, number = caller.number] { return console_->still_admits(number); };
   return events_.open(target.query, header_of(request, "Last-Event-ID") != nullptr, std::move(is_allowed));
 }
 

@@ -129,10 +129,10 @@ void Sessions::end(std::string_view cookie, std::string_view header) {
   if (session != nullptr) sessions_.erase(sessions_.begin() + (session - sessions_.data()));
 }
 
-void Sessions::end_others(const std::optional<Sha256>& credential) {
+void Sessions::end_unless(const std::function<bool(const Sha256& credential, const Identity& identity)>& is_good) {
   const std::lock_guard lock(mutex_);
   std::erase_if(sessions_, [&](const Session& session) {
-    return session.credential && !(credential && same(*session.credential, *credential));
+    return session.credential && !is_good(*session.credential, session.identity);
   });
 }
 
