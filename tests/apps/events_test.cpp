@@ -85,7 +85,7 @@ class EventsTest : public OperatorsCase {
     Record next = record;
     next.revision += 1 << 20;
     next.note = "changed";
-    ASSERT_EQ(blocking::replace(*store, next, record.seen()).status, Answer::Status::done);
+    ASSERT_EQ(blocking::replace(*store, next, {record.owner, record.revision}).status, Answer::Status::done);
   }
 };
 
@@ -104,7 +104,7 @@ TEST_F(EventsTest, TellsARecordAsItIsAndThenEachChange) {
   change(record);
   EXPECT_EQ(client.changed()["tag"], tag_of(stored(record)));
   const Record last = stored(record);
-  ASSERT_EQ(blocking::remove(*store, last.key, last.seen()).status, Answer::Status::done);
+  ASSERT_EQ(blocking::remove(*store, last.key, {last.owner, last.revision}).status, Answer::Status::done);
   const json gone = client.changed();
   EXPECT_EQ(gone["tag"], nullptr);
   EXPECT_EQ(gone["error"], nullptr);

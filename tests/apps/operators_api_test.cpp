@@ -619,7 +619,7 @@ TEST_F(TokenFile, SaysWhichLineIsWrong) {
            {"bob the operator " + digest, "line 3: must be a name, a role and a digest"},
            {"bob", "line 3: must be a name"},
            {"bob admin " + digest, "line 3: the role must be reader or operator"},
-           {"b\xC3\xB6b reader " + digest, "line 3: the name must be"},
+           {"b\xC3\xB6 reader " + digest, "line 3: the name must be"},
            {std::string(65, 'b') + " reader " + digest, "line 3: the name must be"},
            {"bob reader " + digest.substr(1), "line 3: the digest must be 64 hexadecimal digits"},
            {"bob reader token-of-bob-0123", "line 3: the digest must be 64 hexadecimal digits"},

@@ -310,7 +310,7 @@ class Description(ProxyCase):
                 fields = dict(line.decode().rstrip("\n").split(": ", 1) for line in iter(answer.readline, b"\n"))
                 if "event" in fields:
                     events[fields["event"]] = json.loads(fields["data"])
-            for name, described in (("overview", "Overview"), ("changed", "Changed")):
+            for name, described in (("overview", "Overview"), ("changed", "RecordEvent")):
                 whole = {"$ref": f"#/components/schemas/{described}", "components": DESCRIPTION["components"]}
                 jsonschema.Draft202012Validator(whole, format_checker=CHECKER).validate(events[name])
             self.exchanges.append(Exchange("GET", target, sent, None, 200, headers, b""))
