@@ -296,12 +296,13 @@ class Description(ProxyCase):
         """As many as there may be, and what each begins with; one more, and what else is refused."""
         key = self.path_of("unknown").rpartition("/")[2]
         target = f"/v1/events?watch=overview,{key}"
-        connections = []
+        answers = []  # Each holds its connection.
         while True:
-            sent = {"Last-Event-ID": "0-1"} if connections else {}
-            connections.append(http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60))
-            connections[-1].request("GET", target, headers=sent)
-            answer = connections[-1].getresponse()
+            sent = {"Last-Event-ID": "0-1"} if answers else {}
+            connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60)
+            connection.request("GET", target, headers=sent)
+            answer = connection.getresponse()
+            answers.append(answer)
             headers = {name.lower(): value for name, value in answer.getheaders()}
             if answer.status != 200:
                 break
@@ -315,8 +316,8 @@ class Description(ProxyCase):
                 jsonschema.Draft202012Validator(whole, format_checker=CHECKER).validate(events[name])
             self.exchanges.append(Exchange("GET", target, sent, None, 200, headers, b""))
         self.exchanges.append(Exchange("GET", target, sent, None, answer.status, headers, answer.read()))
-        for connection in connections:
-            connection.close()
+        for answer in answers:
+            answer.close()
         self.ask(target, "HEAD")
         self.ask(f"{target}&nothing=1")
 
