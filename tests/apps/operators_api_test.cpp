@@ -545,7 +545,7 @@ class TokenFile : public ::testing::Test {
 TEST_F(TokenFile, HasOneTokenThatNotEverybodyCanRead) {
   EXPECT_THAT(complaint(), HasSubstr("cannot be read: No such file"));
   for (const char* const text :
-       {"", "\n", "short", "fifteen-letters", "two lines here\nand there", "a token with blanks",
+       {"", "\n", "short", "fifteen-letters", "two-lines-are-here\nand-one-is-there", "# only a remark\n\n",
         "\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4\xC3\xA4"}) {
     write(text);
     EXPECT_THAT(complaint(), HasSubstr("16 to 1024 visible")) << text;
@@ -582,6 +582,58 @@ TEST_F(TokenFile, IsAskedFor) {
   write("bad");
   EXPECT_THROW(token.reload(), Exception);
   EXPECT_EQ(status(token, {"Bearer another-0123456789"}), 0U);
+}
+
+TEST_F(TokenFile, HasALineForEachName) {
+  const std::string alice = "alice operator " + to_hex(sha256("token-of-alice-0")) + "\n";
+  write("# name role digest\r\n\n\t" + alice + "  rita\treader  " + to_hex(sha256("token-of-rita-00")));
+  AdminToken token(file, "--admin-token-file");
+  EXPECT_EQ(token.find("token-of-alice-0")->identity, (Identity{.name = "alice"}));
+  const auto rita = token.find("token-of-rita-00");
+  EXPECT_EQ(rita->identity, (Identity{.name = "rita", .reads_only = true}));
+  EXPECT_FALSE(token.find("token-of-nobody-"));
+  EXPECT_FALSE(token.find(""));
+  EXPECT_FALSE(token.find(to_hex(sha256("token-of-alice-0"))));  // The file alone lets nobody in.
+  std::optional<KnownToken> bearer;
+  const std::vector<http::HeaderView> headers{{"Authorization", "Bearer token-of-rita-00"}};
+  EXPECT_FALSE(
+      token.refuse({.method = "GET", .target = "/", .headers = headers, .body = {}, .principal = {}}, &bearer));
+  EXPECT_EQ(bearer, rita);
+  EXPECT_TRUE(token.has(*rita));
+  // Another role is another token.
+  write(alice + "rita operator " + to_hex(sha256("token-of-rita-00")) + "\n");
+  token.reload();
+  EXPECT_FALSE(token.has(*rita));
+  EXPECT_FALSE(token.find("token-of-rita-00")->identity.reads_only);
+  write(alice);
+  token.reload();
+  EXPECT_FALSE(token.find("token-of-rita-00"));
+  EXPECT_TRUE(token.find("token-of-alice-0"));
+}
+
+TEST_F(TokenFile, SaysWhichLineIsWrong) {
+  const std::string digest = to_hex(sha256("token"));
+  const std::string good = "# remark\nalice operator " + digest + "\n";
+  for (const auto& [line, why] : std::vector<std::pair<std::string, std::string>>{
+           {"bob operator", "line 3: must be a name, a role and a digest"},
+           {"bob the operator " + digest, "line 3: must be a name, a role and a digest"},
+           {"bob", "line 3: must be a name"},
+           {"bob admin " + digest, "line 3: the role must be reader or operator"},
+           {"b\xC3\xB6 reader " + digest, "line 3: the name must be"},
+           {std::string(65, 'b') + " reader " + digest, "line 3: the name must be"},
+           {"bob reader " + digest.substr(1), "line 3: the digest must be 64 hexadecimal digits"},
+           {"bob reader token-of-bob-0123", "line 3: the digest must be 64 hexadecimal digits"},
+           {"bob reader " + digest, "line 3: has the digest of line 2"},
+       }) {
+    write(good + line + "\n");
+    EXPECT_THAT(complaint(), HasSubstr(why)) << line;
+    EXPECT_THAT(complaint(), HasSubstr(file));
+  }
+  EXPECT_THAT(complaint(), Not(HasSubstr(digest)));  // It may be a token by mistake.
+  write("a token with blanks");
+  EXPECT_THAT(complaint(), HasSubstr("line 1: must be a name"));
+  write(std::string(300'000, '\n'));
+  EXPECT_THAT(complaint(), HasSubstr("256 KiB"));
 }
 
 }  // namespace

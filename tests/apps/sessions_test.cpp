@@ -99,14 +99,34 @@ TEST_F(SessionsTest, KeepsSoManyAndEndsTheOneUnusedForLongest) {
 }
 
 TEST_F(SessionsTest, EndsWithTheTokenItBeganWith) {
-  const Sha256 token = sha256("token");
-  const auto by_token = sessions.open({.name = "operator"}, token);
+  const auto alice = sessions.open({.name = "alice"}, sha256("token"));
+  const auto bob = sessions.open({.name = "bob"}, sha256("another"));
   const auto by_link = sessions.open({.name = "alice"});
-  sessions.end_others(token);
-  EXPECT_TRUE(lives(by_token));
-  sessions.end_others(sha256("another"));
-  EXPECT_FALSE(lives(by_token));
+  sessions.end_unless([](const Sha256&, const Identity&) { return true; });
+  EXPECT_TRUE(lives(alice));
+  EXPECT_TRUE(lives(bob));
+  sessions.end_unless([](const Sha256& credential, const Identity& identity) {
+    return credential == sha256("another") && identity.name == "bob";
+  });
+  EXPECT_FALSE(lives(alice));
+  EXPECT_TRUE(lives(bob));
   EXPECT_TRUE(lives(by_link));
+}
+
+TEST_F(SessionsTest, IsUsedByItsNumberToo) {
+  const auto first = sessions.open({.name = "alice"});
+  const auto second = sessions.open({.name = "alice"});
+  const auto number = sessions.number_of(first.cookie, first.header);
+  EXPECT_NE(number, sessions.number_of(second.cookie, second.header));
+  EXPECT_EQ(sessions.number_of(first.cookie, second.header), 0U);
+  EXPECT_FALSE(sessions.use(0));
+  clock->advance(20min);
+  EXPECT_TRUE(sessions.use(number));
+  clock->advance(20min);
+  EXPECT_TRUE(lives(first));
+  EXPECT_FALSE(lives(second));
+  sessions.end(first.cookie, first.header);
+  EXPECT_FALSE(sessions.use(number));
 }
 
 TEST_F(SessionsTest, TakesALinkOnce) {

@@ -396,6 +396,81 @@ test("20: a deep link asks for the token, then shows its page, under a prefix to
   }
 });
 
+// The page's clock stands still, so that it asks for nothing by itself: what it shows it was told.
+test("21: a stream that is cut is told, and caught up when it is back; a hidden page has none", patient, async () => {
+  const own = make.new_store();
+  make.unknown(own, "order-21");
+  const at = await make.start_console(own);
+  try {
+    const { page } = await open(browser);
+    await page.clock.install();
+    await page.goto(at.sign_in());
+    await page.locator(".tile.is-unknown .number", { hasText: "1" }).waitFor();
+    const { stored_key_hex: hex } = make.record_of(own, "order-21", "pay");
+    await page.evaluate((there) => { location.hash = there; }, `#/r/${hex}`);
+    await heading(page, "order-21");
+    await page.clock.pauseAt(await page.evaluate(() => Date.now() + 1000));
+    const watched = (request) => request.includes("/v1/events?watch=") && request.includes(hex) && request.includes("overview");
+    await make.until("one stream for both", () => at.streams() === 1 && at.requests().some(watched));
+    const act = (...words) => make.once(own, [words[0], "--key", "order-21", "--scope", "pay", "--reason", "a test", ...words.slice(1)], { expected: 0 });
+    act("release");
+    await page.locator(".states", { hasText: "released" }).waitFor();
+    await page.getByRole("status").filter({ hasText: "Live" }).waitFor();
+
+    at.cut_streams();
+    await page.getByText(/Not live since \d\d:\d\d:\d\d/).waitFor();
+    act("resolve", "--as", "failed", "--message", "it did not happen");
+    await page.locator(".states", { hasText: "released" }).waitFor();  // Old, and told to be.
+    await page.clock.runFor(1000);
+    await page.locator(".states", { hasText: "failed" }).waitFor();
+    await page.getByRole("status").filter({ hasText: /^Live$/ }).waitFor();
+
+    const show = (state) => page.evaluate((now) => {
+      Object.defineProperty(document, "visibilityState", { value: now, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, state);
+    await show("hidden");
+    await page.clock.runFor(100);
+    await make.until("no stream", () => at.streams() === 0);
+    await show("visible");
+    await page.clock.runFor(100);
+    await make.until("a stream again", () => at.streams() === 1);
+    await page.keyboard.press("p");
+    await page.clock.runFor(100);
+    await make.until("none while paused", () => at.streams() === 0);
+    await page.keyboard.press("p");
+    await page.clock.runFor(100);
+    await make.until("and again", () => at.streams() === 1);
+
+    // A session that ends: its stream does, and the page asks who is there.
+    at.end_sessions();
+    await make.until("it is told", async () => {
+      await page.clock.runFor(1000);
+      return page.getByText("The session has ended.").isVisible();
+    });
+  } finally {
+    await at.close();
+    make.close_store(own);
+  }
+});
+
+test("without room for a stream, the page asks again and again, and is live", patient, async () => {
+  make.unknown(store, "order-refused");
+  const { page, context } = await open(browser);
+  let refused = 0;
+  await context.route((url) => url.pathname.endsWith("/v1/events"), (route) => {
+    ++refused;
+    return route.fulfill({ status: 503, contentType: "application/problem+json", body: '{"type":"urn:once:problem:busy","detail":"no"}' });
+  });
+  await page.goto(host.sign_in());
+  await page.evaluate((there) => { location.hash = there; }, `#/r/${hex_of("order-refused")}`);
+  await heading(page, "order-refused");
+  await make.until("it was refused", () => refused > 0);
+  make.once(store, ["release", "--key", "order-refused", "--scope", "pay", "--reason", "a test"], { expected: 0 });
+  await page.locator(".states", { hasText: "released" }).waitFor();
+  await page.getByRole("status").filter({ hasText: /^Live$/ }).waitFor();
+});
+
 test("the open record follows the store; a list only tells what changed", patient, async () => {
   make.unknown(store, "live-1", "live");
   make.unknown(store, "live-2", "live");

@@ -23,7 +23,7 @@ async function body_of(request) {
 // `folder`: the console's files; `admin_port`: of the real API; `tokens`: token -> {name, role}; `prefix`: "/ops", as
 // behind a gateway.
 export async function start_host({ folder, admin_port, tokens, prefix = "" }) {
-  const links = new Map(), sessions = new Map();
+  const links = new Map(), sessions = new Map(), streams = new Set();
   let port = 0, requests = [];
   const cookie_name = () => `once-${port}`;
 
@@ -88,14 +88,26 @@ export async function start_host({ folder, admin_port, tokens, prefix = "" }) {
     if (changes) body = Buffer.from(JSON.stringify({ ...JSON.parse(body), who: session.name }));
     requests.push(`${request.method} ${request.url}`);
     const headers = {};
-    for (const name of ["if-match", "content-type"]) if (request.headers[name]) headers[name] = request.headers[name];
+    for (const name of ["if-match", "content-type", "last-event-id"]) if (request.headers[name]) headers[name] = request.headers[name];
     if (body.length) headers["content-length"] = body.length;
     const onward = http.request({ host: "127.0.0.1", port: admin_port, method: request.method,
       path: path + new URL(request.url, "http://host").search, headers }, (from) => {
       response.writeHead(from.statusCode, from.headers);
+      response.flushHeaders();
       from.pipe(response);
+      from.on("error", () => response.destroy());  // Broken off there, so here.
     });
-    onward.on("error", () => problem(response, 503, "store-unavailable", "The API does not answer."));
+    if (path === "/v1/events") {
+      streams.add(response);
+      response.on("close", () => {
+        streams.delete(response);
+        onward.destroy();
+      });
+    }
+    onward.on("error", () => {
+      if (response.headersSent) response.destroy();
+      else problem(response, 503, "store-unavailable", "The API does not answer.");
+    });
     onward.end(body);
   }
 
@@ -139,7 +151,12 @@ export async function start_host({ folder, admin_port, tokens, prefix = "" }) {
       links.set(made, who);
       return `${page}#link=${made}`;
     },
-    end_sessions: () => sessions.clear(),
+    streams: () => streams.size,
+    cut_streams: () => { for (const stream of streams) stream.destroy(); },
+    end_sessions() {
+      sessions.clear();
+      for (const stream of streams) stream.end();
+    },
     close: () => new Promise((done) => {
       server.closeAllConnections();
       server.close(done);

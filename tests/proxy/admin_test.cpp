@@ -1,7 +1,10 @@
 // What operators' tools get.
 #include <algorithm>
 #include <list>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <once/frontends/admin.hpp>
 
@@ -308,6 +311,116 @@ TEST_F(AdminTest, TakesSoManyConnectionsAndNoMore) {
   EXPECT_EQ(over.read_all(), "");  // It is closed, as all others are being answered.
   for (auto& done : waiting) done({.status = 200, .reason = {}, .headers = {}, .body = "x"});
   for (Line& line : lines) EXPECT_EQ(line.read_message().value().body, "x");
+}
+
+// The two pieces "one" and "two", and then nothing for long.
+class Patient final : public AnswerStream {
+ public:
+  explicit Patient(Gate& gone) : gone_(gone) {}
+  Patient(const Patient&) = delete;
+  Patient& operator=(const Patient&) = delete;
+  ~Patient() override { gone_.open(); }
+  void next(Callback<void(std::string)> done) override {
+    if (++asked_ == 1) return done("one");
+    if (asked_ == 2) return done("two");
+    waiting_ = std::move(done);
+  }
+  void stop() override {
+    if (waiting_) std::exchange(waiting_, nullptr)("");
+  }
+
+ private:
+  Gate& gone_;
+  Callback<void(std::string)> waiting_;
+  int asked_ = 0;
+};
+
+// More than anybody takes.
+class Endless final : public AnswerStream {
+ public:
+  explicit Endless(Gate& gone) : gone_(gone) {}
+  Endless(const Endless&) = delete;
+  Endless& operator=(const Endless&) = delete;
+  ~Endless() override { gone_.open(); }
+  void next(Callback<void(std::string)> done) override { done(std::string(std::size_t{64} * 1024, 'x')); }
+  void stop() override {}
+
+ private:
+  Gate& gone_;
+};
+
+// A stream, and then it ends by itself.
+class Short final : public AnswerStream {
+ public:
+  void next(Callback<void(std::string)> done) override { done(std::exchange(left_, "")); }
+  void stop() override {}
+
+ private:
+  std::string left_ = "all";
+};
+
+class StreamTest : public AdminTest {
+ protected:
+  template <class Stream, class... Args>
+  void answer_with(Args&... args) {
+    options.operators = [&](const http::Request&, Callback<void(OperatorsAnswer)> done) {
+      done({http::Answer{.status = 200, .reason = {}, .headers = {{"Content-Type", "text/x"}}, .body = {}},
+            std::make_unique<Stream>(args...)});
+    };
+    start(counting());
+  }
+  Line ask(const std::string& version = "1.1") {
+    Line line = Line::to(proxy->admin_port());
+    line.write("GET /v1/events HTTP/" + version + "\r\nHost: a\r\n\r\n");
+    return line;
+  }
+};
+
+TEST_F(StreamTest, ComesInPiecesAndEnds) {
+  answer_with<Short>();
+  const auto whole = ask().read_message();
+  EXPECT_EQ(whole->status(), 200U);
+  EXPECT_EQ(whole->body, "all");
+  EXPECT_THAT(ask().read_all(), ::testing::EndsWith("Connection: close\r\n\r\n3\r\nall\r\n0\r\n\r\n"));
+  EXPECT_THAT(ask("1.0").read_all(), ::testing::EndsWith("Connection: close\r\n\r\nall"));
+}
+
+TEST_F(StreamTest, EndsWithItsClient) {
+  answer_with<Patient>(arrived);
+  {
+    Line line = ask();
+    EXPECT_THAT(line.read_until("two\r\n"), HasSubstr("3\r\none\r\n3\r\ntwo"));
+  }
+  arrived.wait();
+}
+
+TEST_F(StreamTest, EndsIfItsClientSaysMore) {
+  answer_with<Patient>(arrived);
+  Line line = ask();
+  line.read_until("two\r\n");
+  line.write("x");
+  arrived.wait();
+}
+
+TEST_F(StreamTest, IsNotKeptForAClientThatTakesNothing) {
+  options.timeouts.head = Millis{50};
+  answer_with<Endless>(arrived);
+  const Line line = ask();
+  arrived.wait();
+  EXPECT_EQ(page("/healthz").body, "alive\n");
+}
+
+TEST_F(StreamTest, EndsWithTheProxy) {
+  answer_with<Patient>(arrived);
+  std::list<Line> lines;
+  for (int i = 0; i < 60; ++i) {
+    lines.push_back(ask());
+    lines.back().read_until("two\r\n");
+  }
+  EXPECT_EQ(page("/healthz").body, "alive\n");
+  proxy.reset();
+  arrived.wait();
+  for (Line& line : lines) EXPECT_EQ(line.read_all(), "");
 }
 
 TEST(IsLoopback, LooksAtTheAddress) {

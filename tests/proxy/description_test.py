@@ -126,7 +126,7 @@ class Comparison:
         if exchange.status not in (200, 202):
             return
         values = {("query", name): value for name, value in sent.items()}
-        values |= {("header", name): value for name, value in exchange.sent.items() if name in ("If-Match", "Sec-Fetch-Site")}
+        values |= {("header", name): value for name, value in exchange.sent.items() if name in ("If-Match", "Sec-Fetch-Site", "Last-Event-ID")}
         for place, value in values.items():
             if place not in described:
                 self.found.add(f"{where} takes the parameter {place[1]}, which is not described")
@@ -298,6 +298,35 @@ class Description(ProxyCase):
         connection.close()
         self.exchanges.append(exchange)
         return exchange
+
+    def streams(self):
+        """As many as there may be, and what each begins with; one more, and what else is refused."""
+        key = self.path_of("unknown").rpartition("/")[2]
+        target = f"/v1/events?watch=overview,{key}"
+        answers = []  # Each holds its connection.
+        while True:
+            sent = {"Last-Event-ID": "0-1"} if answers else {}
+            connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60)
+            connection.request("GET", target, headers=sent)
+            answer = connection.getresponse()
+            answers.append(answer)
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            if answer.status != 200:
+                break
+            events = {}
+            while {"overview", "changed", *(["reset"] if sent else [])} - set(events):
+                fields = dict(line.decode().rstrip("\n").split(": ", 1) for line in iter(answer.readline, b"\n"))
+                if "event" in fields:
+                    events[fields["event"]] = json.loads(fields["data"])
+            for name, described in (("overview", "Overview"), ("changed", "RecordEvent")):
+                whole = {"$ref": f"#/components/schemas/{described}", "components": DESCRIPTION["components"]}
+                jsonschema.Draft202012Validator(whole, format_checker=CHECKER).validate(events[name])
+            self.exchanges.append(Exchange("GET", target, sent, None, 200, headers, b""))
+        self.exchanges.append(Exchange("GET", target, sent, None, answer.status, headers, answer.read()))
+        for answer in answers:
+            answer.close()
+        self.ask(target, "HEAD")
+        self.ask(f"{target}&nothing=1")
 
     def path_of(self, key, scope="pay"):
         done = self.expect(self.once("show", "--key", key, "--scope", scope, "--json"), 0)
@@ -495,6 +524,7 @@ class Description(ProxyCase):
         self.acts()
         self.bulk()
         self.rest()
+        self.streams()
         self.key = self.path_of("d").rpartition("/")[2]
         self.everywhere(headers={"Origin": "http://evil.example"})
         self.assertEqual({one.status for one in self.exchanges[-12:]}, {403})

@@ -113,14 +113,15 @@ int console(const ConsoleFlags& flags) {
   if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
   Operators operators(access, no_token, overview_sources(look ? &*look : nullptr, nullptr), &console);
   Engine engine({.store = access.store});
-  const proxy::AdminServer server(engine, {.listen = address,
-                                           .metrics = [] { return std::string(); },
-                                           .unready = {},
-                                           .operators =
-                                               [&](const http::Request& request, Callback<void(http::Answer)> done) {
-                                                 operators.answer_later(request, std::move(done));
-                                               },
-                                           .refuse_metrics = [](const http::Request&) { return no_metrics(); }});
+  const proxy::AdminServer server(engine,
+                                  {.listen = address,
+                                   .metrics = [] { return std::string(); },
+                                   .unready = {},
+                                   .operators =
+                                       [&](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
+                                         operators.answer_later(request, std::move(done));
+                                       },
+                                   .refuse_metrics = [](const http::Request&) { return no_metrics(); }});
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
   const std::string page = "http://" + (is_ipv6 ? "[" + address.host + "]" : address.host) + ":" +
                            std::to_string(server.port()) + "/console/#link=";

@@ -257,7 +257,7 @@ int run_proxy(const ProxyCommand& command) {
   RecentEvents recent;
   Console console(token, {.by_tls = settings.proxy.admin_certificate.has_value()});
   Operators operators(access, token, overview_sources(look ? &*look : nullptr, &recent), &console);
-  settings.proxy.operators = [&operators](const http::Request& request, Callback<void(http::Answer)> done) {
+  settings.proxy.operators = [&operators](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
     operators.answer_later(request, std::move(done));
   };
   if (metrics_token.is_set()) {

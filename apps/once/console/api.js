@@ -35,12 +35,13 @@ export const on_session_end = (ended) => { when_ended = ended; };
 export const has_half = () => localStorage.getItem(half_name) !== null;
 export const forget_half = () => localStorage.removeItem(half_name);
 
-async function fetch_api(path, { method = "GET", body, tag, signal } = {}) {
+async function fetch_api(path, { method = "GET", body, tag, signal, last_id } = {}) {
   const headers = {};
   const half = localStorage.getItem(half_name);
   if (half !== null) headers["Once-Session"] = half;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (tag !== undefined) headers["If-Match"] = tag;
+  if (last_id !== undefined) headers["Last-Event-ID"] = last_id;
   let answer;
   try {
     answer = await fetch(new URL(path, base), {
@@ -72,12 +73,22 @@ export async function call(path, options) {
     if (answer.ok) throw new Lost("The server's answer is no JSON.");
   }
   if (answer.ok) return { body, tag };
-  const problem = new Problem(answer.status, body || {}, tag);
-  if (answer.status === 401 && path !== "session") {
-    forget_half();
-    when_ended();
-  }
-  throw problem;
+  end_session_with(answer, path);
+  throw new Problem(answer.status, body || {}, tag);
+}
+
+function end_session_with(answer, path) {
+  if (answer.status !== 401 || path === "session") return;
+  forget_half();
+  when_ended();
+}
+
+// A stream of events. Throws Problem or Lost.
+export async function events(topics, last_id, signal) {
+  const answer = await fetch_api(`events?watch=${topics}`, { last_id, signal });
+  if (answer.ok) return answer;
+  end_session_with(answer, "events");
+  throw new Problem(answer.status, await answer.json().catch(() => ({})), null);
 }
 
 // What a link of the page can name, as bytes, for a file.

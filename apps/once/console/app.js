@@ -15,6 +15,7 @@ import { Icon } from "./icons.js";
 import { Failed } from "./parts.js";
 
 const overview = async (signal) => (await api.overview(signal)).body;
+const by_events = { topic: "overview", from_event: (data) => data };
 
 function Live() {
   const { paused, since } = use_liveness();
@@ -45,7 +46,7 @@ function Search({ value }) {
 
 function Console({ session, on_sign_out }) {
   const route = use_route();
-  const poll = use_poll("overview", overview);
+  const poll = use_poll("overview", overview, by_events);
   const [help, set_help] = useState(false);
   const [act, set_act] = useState(null);
   const [said, say] = useState(null);

@@ -109,9 +109,13 @@ function Facts({ record }) {
 
 const example_form = (act) => ({ reason: "", kind: "plain", result: "", by: act === "extend" ? "10m" : "" });
 
+// Whether an event says of the record what is shown. `shown`: null if there is none.
+const is_known = (shown, told) => shown === null ? told.tag === null
+  : shown.tag === told.tag && shown.body.standing === told.standing && shown.body.overdue === told.overdue;
+
 export function Record({ route, session, store, act: opened, on_act, say, said }) {
   const key = route.key;
-  const poll = use_poll(key, (signal) => api.show(key, "", signal));
+  const poll = use_poll(key, (signal) => api.show(key, "", signal), { topic: key, is_known });
   const head = useRef();
   useEffect(() => {
     head.current?.focus();

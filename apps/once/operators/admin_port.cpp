@@ -26,9 +26,9 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
       "--admin", flags.address,
       "[HOST:]PORT for /healthz, /readyz, /metrics, the operators' API and its console; HOST defaults to 127.0.0.1\n"
       "(default: off)");
-  command.add_option(
-      "--admin-token-file", flags.token_file,
-      "A file with the token that the operators' API requires; needed unless HOST is a loopback address");
+  command.add_option("--admin-token-file", flags.token_file,
+                     "A file with the token that the operators' API requires, or with a line for each token:\n"
+                     "NAME reader|operator SHA256; needed unless HOST is a loopback address");
   command.add_option("--metrics-token-file", flags.metrics_token_file,
                      "A file with another token, which /metrics requires (default: none)");
   command.add_option("--stats-interval", flags.stats_interval, stats_interval_help)->capture_default_str();
@@ -43,13 +43,14 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
   check_admin(address, token_.is_set());
   console_.emplace(token_, ConsoleOptions{});
   operators_.emplace(access, token_, std::move(sources), &*console_);
-  proxy::AdminOptions options{
-      .listen = address,
-      .metrics = std::move(metrics),
-      .unready = std::move(unready),
-      .operators = [this](const http::Request& request,
-                          Callback<void(http::Answer)> done) { operators_->answer_later(request, std::move(done)); },
-      .refuse_metrics = {}};
+  proxy::AdminOptions options{.listen = address,
+                              .metrics = std::move(metrics),
+                              .unready = std::move(unready),
+                              .operators =
+                                  [this](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
+                                    operators_->answer_later(request, std::move(done));
+                                  },
+                              .refuse_metrics = {}};
   if (metrics_token_.is_set()) {
     options.refuse_metrics = [this](const http::Request& request) { return metrics_token_.refuse(request); };
   }

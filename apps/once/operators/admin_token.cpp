@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
 #include "platform/file.hpp"
+#include "text/hex.hpp"
 
 namespace once::cli {
 
@@ -24,8 +26,15 @@ using http::same_name;
 
 constexpr std::size_t least_token_bytes = 16;
 constexpr std::size_t most_token_bytes = 1024;
+constexpr std::size_t most_file_bytes = std::size_t{256} * 1024;
+constexpr std::size_t most_name_bytes = 64;
+constexpr std::string_view blanks = " \t";
 
-std::string read_token(const std::string& file) {
+bool is_visible(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
+}
+
+std::string read_file_of_tokens(const std::string& file) {
   const auto bad = [&](const std::string& why) { return Exception(ErrorKind::misuse, "the token file " + file + why); };
   struct stat kind {};
   if (stat(file.c_str(), &kind) != 0) throw bad(std::string(" cannot be read: ") + std::strerror(errno));
@@ -33,34 +42,83 @@ std::string read_token(const std::string& file) {
   if ((kind.st_mode & (S_IROTH | S_IWOTH)) != 0) {
     throw bad(" can be opened by every user of this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
   }
-  std::string token;
-  constexpr std::size_t line_end = 1;
-  if (read_file(file, most_token_bytes + line_end, token) != 0) {
-    throw bad(" cannot be read, or is longer than 1024 characters");
+  std::string text;
+  if (read_file(file, most_file_bytes, text) != 0) throw bad(" cannot be read, or is longer than 256 KiB");
+  return text;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  for (;;) {
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(blanks)));
+    if (line.empty()) return words;
+    words.push_back(line.substr(0, line.find_first_of(blanks)));
+    line.remove_prefix(words.back().size());
   }
-  while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
-  const bool visible = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
-  if (token.size() < least_token_bytes || token.size() > most_token_bytes || !visible) {
-    throw bad(" must hold one line of 16 to 1024 visible ASCII characters, as from openssl rand -hex 32");
+}
+
+// "alice operator 9f86d081…". Throws Exception(misuse), which says what is wrong with it.
+KnownToken token_of(std::string_view line) {
+  const std::vector<std::string_view> words = words_of(line);
+  constexpr std::size_t count = 3;
+  if (words.size() != count) throw wrong("must be a name, a role and a digest, with blanks between");
+  const std::string_view name = words[0];
+  if (name.size() > most_name_bytes || !is_visible(name)) {
+    throw wrong("the name must be 1 to 64 visible ASCII characters");
   }
+  if (words[1] != "reader" && words[1] != "operator") throw wrong("the role must be reader or operator");
+  const auto digest = text::from_hex(words[2]);
+  KnownToken token{.identity = {.name = std::string(name), .reads_only = words[1] == "reader"}};
+  if (!digest || digest->size() != token.digest.size()) {
+    throw wrong("the digest must be 64 hexadecimal digits, the SHA-256 of the token: printf %s TOKEN | sha256sum");
+  }
+  std::ranges::copy(*digest, token.digest.begin());
   return token;
 }
 
-// Compares digests, so that the time reveals neither length nor content.
-bool has_digest(std::string_view token, const Sha256& digest) {
-  const Sha256 theirs = sha256(token);
-  return CRYPTO_memcmp(theirs.data(), digest.data(), digest.size()) == 0;
+std::vector<KnownToken> tokens_of(const std::string& file) {
+  const std::string text = read_file_of_tokens(file);
+  std::vector<KnownToken> tokens;
+  std::map<Sha256, std::size_t> lines;  // Of each digest.
+  std::size_t number = 0;
+  const bool has_several = text.find_first_of(" \t#") != std::string::npos;
+  for (std::string_view rest = text; has_several && !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    ++number;
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(blanks)));
+    if (line.empty() || line.starts_with('#')) continue;
+    try {
+      tokens.push_back(token_of(line));
+      const auto [first, is_new] = lines.emplace(tokens.back().digest, number);
+      if (!is_new) throw wrong("has the digest of line " + std::to_string(first->second));
+    } catch (const Exception& error) {
+      throw wrong("the token file " + file + ", line " + std::to_string(number) + ": " + error.what());
+    }
+  }
+  if (!tokens.empty()) return tokens;
+  std::string_view token = text;
+  while (token.ends_with('\n') || token.ends_with('\r')) token.remove_suffix(1);
+  if (has_several || token.size() < least_token_bytes || token.size() > most_token_bytes || !is_visible(token)) {
+    throw Exception(ErrorKind::misuse,
+                    "the token file " + file +
+                        " must hold one line of 16 to 1024 visible ASCII characters, as from openssl rand -hex 32, or "
+                        "lines of a name, a role and a token's SHA-256");
+  }
+  return {{.digest = sha256(token), .identity = {}}};
 }
 
-bool bears(const http::Request& request, const Sha256& digest) {
+// Empty: the request has no token.
+std::optional<std::string_view> token_in(const http::Request& request) {
   constexpr std::string_view scheme = "Bearer ";
   const auto lines = values_of(request, "Authorization");
   if (lines.size() != 1 || lines[0].size() <= scheme.size() || !same_name(lines[0].substr(0, scheme.size()), scheme)) {
-    return false;
+    return std::nullopt;
   }
   std::string_view token = lines[0].substr(scheme.size());
   token.remove_prefix(std::min(token.find_first_not_of(' '), token.size()));
-  return has_digest(token, digest);
+  return token;
 }
 
 }  // namespace
@@ -71,25 +129,33 @@ AdminToken::AdminToken(std::string file, std::string flag) : file_(std::move(fil
 
 void AdminToken::reload() {
   if (file_.empty()) return;
-  const Sha256 digest = sha256(read_token(file_));
+  std::vector<KnownToken> tokens = tokens_of(file_);
   const std::lock_guard lock(mutex_);
-  digest_ = digest;
+  tokens_ = std::move(tokens);
 }
 
-std::optional<Sha256> AdminToken::digest() const {
+// Compares digests, and all of them, so that the time reveals neither length nor content.
+std::optional<KnownToken> AdminToken::find(std::string_view token) const {
+  const Sha256 digest = sha256(token);
+  std::optional<KnownToken> found;
   const std::lock_guard lock(mutex_);
-  return digest_;
+  for (const KnownToken& one : tokens_) {
+    if (CRYPTO_memcmp(one.digest.data(), digest.data(), digest.size()) == 0) found = one;
+  }
+  return found;
 }
 
-bool AdminToken::is(std::string_view token) const {
-  const std::optional<Sha256> ours = digest();
-  return ours && has_digest(token, *ours);
+bool AdminToken::has(const KnownToken& token) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::find(tokens_, token) != tokens_.end();
 }
 
-std::optional<http::Answer> AdminToken::refuse(const http::Request& request) const {
-  const std::optional<Sha256> digest = this->digest();
-  if (digest) {
-    if (bears(request, *digest)) return std::nullopt;
+std::optional<http::Answer> AdminToken::refuse(const http::Request& request, std::optional<KnownToken>* bearer) const {
+  if (is_set()) {
+    const auto token = token_in(request);
+    const auto known = token ? find(*token) : std::nullopt;
+    if (known && bearer != nullptr) *bearer = known;
+    if (known) return std::nullopt;
     return unauthorized("The token is missing or wrong",
                         "Send Authorization: Bearer with the token from the file of " + flag_ + ".");
   }

@@ -6,34 +6,51 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <once/fingerprint.hpp>
 #include <once/frontends/http/message.hpp>
 
+#include "operators/sessions.hpp"
+
 namespace once::cli {
+
+// A token of the file, as its digest.
+struct KnownToken {
+  Sha256 digest{};
+  Identity identity;  // Its name is empty if the file has the token alone.
+
+  friend bool operator==(const KnownToken&, const KnownToken&) = default;
+};
 
 // Thread-safe.
 class AdminToken {
  public:
-  // Reads the token: a line of 16 to 1024 visible ASCII characters, in a file that is not readable for all users.
-  // Throws Exception(misuse), which says what is wrong. Empty: no token. `flag`: the flag that named the file.
+  // Reads the file, which must not be readable for all users. It has one token: a line of 16 to 1024 visible ASCII
+  // characters. Or it has several, a line for each: name, role (reader or operator), SHA-256 of the token in 64
+  // hexadecimal digits, with blanks between. Empty lines, and those that begin with '#', do not count.
+  // Throws Exception(misuse), which says what is wrong, and in which line. Empty: no token. `flag`: the flag that named
+  // the file.
   AdminToken(std::string file, std::string flag);
 
-  void reload();  // Reads it again. If it throws, the token is unchanged.
+  void reload();  // Reads it again. If it throws, the tokens are unchanged.
   [[nodiscard]] bool is_set() const noexcept { return !file_.empty(); }
-  [[nodiscard]] bool is(std::string_view token) const;  // Whether this is the token.
-  [[nodiscard]] std::optional<Sha256> digest() const;   // Of the token. Empty: none.
+  // Empty: it is none of the tokens.
+  [[nodiscard]] std::optional<KnownToken> find(std::string_view token) const;
+  // Whether this is one of the tokens still, for the same person.
+  [[nodiscard]] bool has(const KnownToken& token) const;
 
-  // An answer that refuses the request, or empty to allow it. With a token, the request must have it. Without one, it
-  // must not come from a browser, because web pages can make it send requests here: no Origin, and no host name that
-  // may be theirs (DNS rebinding).
-  [[nodiscard]] std::optional<http::Answer> refuse(const http::Request& request) const;
+  // An answer that refuses the request, or empty to allow it. With a token, the request must have one: sets `bearer`.
+  // Without one, it must not come from a browser, because web pages can make it send requests here: no Origin, and no
+  // host name that may be theirs (DNS rebinding).
+  [[nodiscard]] std::optional<http::Answer> refuse(const http::Request& request,
+                                                   std::optional<KnownToken>* bearer = nullptr) const;
 
  private:
   const std::string file_;
   const std::string flag_;
   mutable std::mutex mutex_;
-  std::optional<Sha256> digest_;
+  std::vector<KnownToken> tokens_;
 };
 
 }  // namespace once::cli

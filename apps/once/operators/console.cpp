@@ -112,6 +112,12 @@ http::Answer file_answer(const http::Request& request, std::string_view name) {
 
 }  // namespace
 
+std::optional<http::Answer> refuse_reader(const http::Request& request, const Caller& caller) {
+  if (reads(request) || !caller.session || !caller.session->reads_only) return std::nullopt;
+  return operators_problem("role", 403, "A reader changes nothing",
+                           "This session or token has the role reader. Nothing was changed.");
+}
+
 bool Caller::note(Json line) const {
   if (notes == nullptr) return true;
   if (session) {
@@ -175,13 +181,31 @@ std::optional<http::Answer> Console::admit(const http::Request& request, Caller&
   end_changed();  // Also one that signed in while the token was read again.
   caller.notes = &notes_;
   for (const std::string_view cookie : cookies(request)) {
-    if (!caller.session) caller.session = sessions_.find(cookie, half_of(request));
+    if (caller.session) break;
+    caller.session = sessions_.find(cookie, half_of(request));
+    caller.number = sessions_.number_of(cookie, half_of(request));
   }
   if (!caller.session) return unauthorized("There is no such session", "Sign in: the session has ended, or never was.");
   if (reads(request)) return std::nullopt;
   if (auto refused = refuse_site(request)) return refused;
-  if (!caller.session->reads_only || path_of(request) == session_path) return std::nullopt;
-  return operators_problem("role", 403, "This session only reads", "A reader changes nothing. Nothing was changed.");
+  return path_of(request) == session_path ? std::nullopt : refuse_reader(request, caller);
+}
+
+Identity Console::named(Identity identity) const {
+  if (identity.name.empty()) identity.name = options_.name;
+  return identity;
+}
+
+void Console::end_changed() {
+  sessions_.end_unless([&](const Sha256& credential, const Identity& identity) {
+    return token_.has({.digest = credential, .identity = identity}) ||
+           (identity == named({}) && token_.has({.digest = credential, .identity = {}}));
+  });
+}
+
+bool Console::still_admits(std::uint64_t number) {
+  end_changed();
+  return sessions_.use(number);
 }
 
 http::Answer Console::session(const http::Request& request) {
@@ -214,9 +238,9 @@ http::Answer Console::sign_in(const http::Request& request) {
   std::optional<Sha256> credential;
   if (link) {
     caller.session = sessions_.take_link(*link);
-  } else if (token_.is(*token)) {
-    credential = sha256(*token);
-    caller.session = Identity{.name = options_.name};
+  } else if (const auto known = token_.find(*token)) {
+    credential = known->digest;
+    caller.session = named(known->identity);
   }
   const Json line{{"event", caller.session ? "sign-in" : "sign-in-refused"}, {"by", link ? "link" : "token"}};
   if (!caller.session) sessions_.count_failure();

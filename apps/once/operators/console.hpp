@@ -1,6 +1,7 @@
 // The console: its page's files, and the sessions of browsers. docs/console.md describes it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,18 +21,24 @@ namespace once::cli {
 
 // Who has sent a request that is allowed.
 struct Caller {
-  std::optional<Identity> session;  // Empty: a program, with the token or on this host.
+  // Of a session, or of a token that has a name. Empty: a program, with the only token or on this host.
+  std::optional<Identity> session;
+  std::uint64_t number = 0;         // Of the session. 0: it is none.
+  std::optional<KnownToken> token;  // What a program has shown.
   Notes* notes = nullptr;           // Null: nothing is noted.
 
   // Notes what this caller does. False: it must not be done. In a session `who` is its name.
   [[nodiscard]] bool note(nlohmann::ordered_json line) const;
 };
 
+// 403 for a change by a reader.
+std::optional<http::Answer> refuse_reader(const http::Request& request, const Caller& caller);
+
 struct ConsoleOptions {
   bool by_links = false;          // Browsers come by links, and programs not at all; else by the token.
   bool by_tls = false;            // The port speaks TLS.
   AuditLog* audit = nullptr;      // Null: none. Must outlive the console.
-  std::string name = "operator";  // Of those who sign in with the token, which has no names.
+  std::string name = "operator";  // Of those who sign in with a token that has no name.
   std::shared_ptr<Clock> clock = system_clock();
 };
 
@@ -44,8 +51,8 @@ class Console {
   // The secret of a link for one use within 60 s: what stands behind "/console/#link=".
   std::string new_link(Identity identity) { return sessions_.new_link(std::move(identity)); }
 
-  // Ends the sessions of another token than the present one.
-  void end_changed() { sessions_.end_others(token_.digest()); }
+  // Ends the sessions of tokens that are gone, or are for another name or role.
+  void end_changed();
 
   // For the paths /console, those below it, and /v1/session. Empty: another path. Throws Exception(misuse) for a body
   // that is wrong.
@@ -55,6 +62,8 @@ class Console {
   [[nodiscard]] bool decides(const http::Request& request) const;
   // An answer that refuses the request; or empty, and sets caller.session.
   std::optional<http::Answer> admit(const http::Request& request, Caller& caller);
+  // Whether the session with this number is there still. Counts as a use.
+  [[nodiscard]] bool still_admits(std::uint64_t number);
 
   [[nodiscard]] Notes& notes() noexcept { return notes_; }
 
@@ -64,6 +73,7 @@ class Console {
   [[nodiscard]] std::string cookie_name(const http::Request& request) const;
   http::Answer session(const http::Request& request);
   http::Answer sign_in(const http::Request& request);
+  [[nodiscard]] Identity named(Identity identity) const;
 
   const AdminToken& token_;
   const ConsoleOptions options_;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -147,7 +148,7 @@ struct Operators::Waiting {
   std::string target;
   http::Headers headers;
   std::string body;
-  Callback<void(http::Answer)> done;
+  Callback<void(proxy::OperatorsAnswer)> done;
 };
 
 Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSources sources, Console* console,
@@ -159,6 +160,7 @@ Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSource
       own_notes_(nullptr),
       notes_(console == nullptr ? &own_notes_ : &console->notes()),
       bulk_(std::make_unique<BulkActs>(access_, std::move(clock))),
+      events_(access_.store, sources_),
       worker_([this] { work(); }) {}
 
 Operators::~Operators() { stop(); }
@@ -172,6 +174,7 @@ void Operators::stop() {
   }
   news_.notify_all();
   bulk_->stop_all();
+  events_.stop();
   for (Waiting& one : left) one.done(stopping());
 }
 
@@ -180,8 +183,13 @@ std::optional<http::Answer> Operators::answer_at_once(const http::Request& reque
     if (auto answer = console_->answer(request)) return answer;
   }
   caller.notes = notes_;
-  const bool by_session = console_ != nullptr && console_->decides(request);
-  if (auto answer = by_session ? console_->admit(request, caller) : token_.refuse(request)) return answer;
+  if (console_ != nullptr && console_->decides(request)) {
+    if (auto refused = console_->admit(request, caller)) return refused;
+  } else {
+    if (auto refused = token_.refuse(request, &caller.token)) return refused;
+    if (caller.token && !caller.token->identity.name.empty()) caller.session = caller.token->identity;
+    if (auto refused = refuse_reader(request, caller)) return refused;
+  }
   return route_bulk(*bulk_, request, caller);
 }
 
@@ -193,11 +201,21 @@ http::Answer Operators::answer(const http::Request& request) const {
   });
 }
 
-void Operators::answer_later(const http::Request& request, Callback<void(http::Answer)> done) {
+proxy::OperatorsAnswer Operators::events(const http::Request& request, const Caller& caller) {
+  const Target target(request.target);
+  if (request.method == "HEAD") return events_.head(target.query);
+  if (request.method != "GET") return not_allowed("GET, HEAD");
+  std::function<bool()> is_allowed = [this, token = caller.token] { return !token || token_.has(*token); };
+  if (caller.number != 0) is_allowed = [this, number = caller.number] { return console_->still_admits(number); };
+  return events_.open(target.query, header_of(request, "Last-Event-ID") != nullptr, std::move(is_allowed));
+}
+
+void Operators::answer_later(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
   // What needs no store must not wait for it, and refused requests must not delay others.
   Caller caller;
   auto answer = caught([&]() -> std::optional<http::Answer> { return answer_at_once(request, caller); });
   if (answer) return done(std::move(*answer));
+  if (Target(request.target).path == events_path) return done(caught([&] { return events(request, caller); }));
   Waiting waiting{.method = std::string(request.method),
                   .target = std::string(request.target),
                   .headers = {},

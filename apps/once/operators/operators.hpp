@@ -13,10 +13,12 @@
 
 #include <once/callback.hpp>
 #include <once/frontends/http/message.hpp>
+#include <once/frontends/proxy.hpp>
 
 #include "operators/admin_token.hpp"
 #include "operators/bulk.hpp"
 #include "operators/console.hpp"
+#include "operators/events.hpp"
 #include "operators/notes.hpp"
 #include "operators/overview.hpp"
 #include "settings/access.hpp"
@@ -37,9 +39,10 @@ class Operators {
 
   // The same on its own thread, one request after the other; does not block. `request` is copied. With 16 requests
   // before it, the answer is 503. What needs no store is answered within the call.
-  void answer_later(const http::Request& request, Callback<void(http::Answer)> done);
+  void answer_later(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done);
 
-  // Requests that wait or come later are answered with 503. Does not wait for the one that is carried out.
+  // Requests that wait or come later are answered with 503, and streams of events end. Does not wait for the one that
+  // is carried out.
   void stop();
 
  private:
@@ -47,6 +50,8 @@ class Operators {
   [[nodiscard]] http::Answer route(const http::Request& request, const Caller& caller) const;
   // Empty: the store has to be asked, for this caller.
   [[nodiscard]] std::optional<http::Answer> answer_at_once(const http::Request& request, Caller& caller) const;
+  // GET and HEAD of /v1/events.
+  [[nodiscard]] proxy::OperatorsAnswer events(const http::Request& request, const Caller& caller);
   void work();
 
   const StoreAccess access_;
@@ -56,6 +61,7 @@ class Operators {
   Notes own_notes_;  // If there is no console.
   Notes* const notes_;
   const std::unique_ptr<BulkActs> bulk_;
+  Events events_;
   std::mutex mutex_;  // Guards the following members.
   std::condition_variable news_;
   std::deque<Waiting> waiting_;

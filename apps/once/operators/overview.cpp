@@ -40,9 +40,9 @@ Json gauges_json(const std::optional<StoreFigures>& figures) {
                             all, figures->oldest_in_progress)}};
 }
 
-Json store_json(const Store& store, const StoreHealth& health) {
+Json store_json(const std::string& name, const StoreHealth& health) {
   constexpr double ms_per_ns = 1e-6;
-  Json json{{"name", store.name()}};
+  Json json{{"name", name}};
   json["answers"] = health.asked_at ? Json(!health.error) : Json(nullptr);
   json["asked_at"] = time_or_null(health.asked_at);
   json["latency_ms"] = health.latency ? Json(static_cast<double>(health.latency->count()) * ms_per_ns) : Json(nullptr);
@@ -64,7 +64,7 @@ OverviewSources overview_sources(const StoreLook* look, const RecentEvents* rece
   return sources;
 }
 
-http::Answer overview(const StoreAccess& access, const OverviewSources& sources) {
+nlohmann::ordered_json overview_json(const std::string& store, const OverviewSources& sources) {
   const std::optional<StoreFigures> figures = sources.figures ? sources.figures() : std::nullopt;
   Json json{{"as_of", figures ? time_or_null(figures->as_of) : Json(nullptr)}, {"gauges", gauges_json(figures)}};
   json["rates"] = nullptr;
@@ -76,8 +76,12 @@ http::Answer overview(const StoreAccess& access, const OverviewSources& sources)
                      {"unprotected", recent.unprotected},
                      {"unrecorded", recent.unrecorded}};
   }
-  json["stores"] = Json::array({store_json(*access.store, sources.health ? sources.health() : StoreHealth{})});
-  return json_answer(200, json);
+  json["stores"] = Json::array({store_json(store, sources.health ? sources.health() : StoreHealth{})});
+  return json;
+}
+
+http::Answer overview(const StoreAccess& access, const OverviewSources& sources) {
+  return json_answer(200, overview_json(access.store->name(), sources));
 }
 
 }  // namespace once::cli

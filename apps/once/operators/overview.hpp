@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include <once/frontends/http/message.hpp>
 
@@ -21,6 +23,8 @@ struct OverviewSources {
 // Of these, either of which may be null. They must outlive it.
 OverviewSources overview_sources(const StoreLook* look, const RecentEvents* recent);
 
+// `store`: its name.
+nlohmann::ordered_json overview_json(const std::string& store, const OverviewSources& sources);
 http::Answer overview(const StoreAccess& access, const OverviewSources& sources);
 
 }  // namespace once::cli

@@ -27,6 +27,7 @@ struct Sessions::Session {
   std::optional<Sha256> credential;
   Uptime opened;
   Uptime used;
+  std::uint64_t number = 0;  // No other session has had it.
 };
 
 Sessions::Sessions(std::shared_ptr<Clock> clock, std::shared_ptr<Random> random)
@@ -94,7 +95,8 @@ Sessions::Halves Sessions::open(Identity identity, std::optional<Sha256> credent
                        .identity = std::move(identity),
                        .credential = credential,
                        .opened = now,
-                       .used = now});
+                       .used = now,
+                       .number = ++opened_});
   return halves;
 }
 
@@ -106,16 +108,31 @@ std::optional<Identity> Sessions::find(std::string_view cookie, std::string_view
   return session->identity;
 }
 
+std::uint64_t Sessions::number_of(std::string_view cookie, std::string_view header) {
+  const std::lock_guard lock(mutex_);
+  const Session* const session = of(cookie, header);
+  return session == nullptr ? 0 : session->number;
+}
+
+bool Sessions::use(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  drop_old();
+  const auto found = std::ranges::find(sessions_, number, &Session::number);
+  if (found == sessions_.end()) return false;
+  found->used = clock_->uptime();
+  return true;
+}
+
 void Sessions::end(std::string_view cookie, std::string_view header) {
   const std::lock_guard lock(mutex_);
   const Session* const session = of(cookie, header);
   if (session != nullptr) sessions_.erase(sessions_.begin() + (session - sessions_.data()));
 }
 
-void Sessions::end_others(const std::optional<Sha256>& credential) {
+void Sessions::end_unless(const std::function<bool(const Sha256& credential, const Identity& identity)>& is_good) {
   const std::lock_guard lock(mutex_);
   std::erase_if(sessions_, [&](const Session& session) {
-    return session.credential && !(credential && same(*session.credential, *credential));
+    return session.credential && !is_good(*session.credential, session.identity);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,6 +27,8 @@ namespace once::cli {
 struct Identity {
   std::string name;         // For histories. Not empty.
   bool reads_only = false;  // The role reader, else operator.
+
+  friend bool operator==(const Identity&, const Identity&) = default;
 };
 
 // Secrets are kept as their digests only. Thread-safe. Times are those of the clock's uptime().
@@ -54,13 +57,16 @@ class Sessions {
     std::string cookie;
     std::string header;
   };
-  // `credential`: what the identity signed in with, if it may change: see end_others().
+  // `credential`: what the identity signed in with, if it may change: see end_unless().
   Halves open(Identity identity, std::optional<Sha256> credential = std::nullopt);
   // Counts as a use. Empty: there is no such session, or no longer.
   std::optional<Identity> find(std::string_view cookie, std::string_view header);
+  // The same by a number instead of its secrets, for what goes on after the request. 0: there is none.
+  std::uint64_t number_of(std::string_view cookie, std::string_view header);
+  bool use(std::uint64_t number);
   void end(std::string_view cookie, std::string_view header);
-  // Ends the sessions with another credential than this. Those without one stay.
-  void end_others(const std::optional<Sha256>& credential);
+  // Ends the sessions whose credential is not good any more for whom they are. Those without one stay.
+  void end_unless(const std::function<bool(const Sha256& credential, const Identity& identity)>& is_good);
 
   // Whether too many attempts failed.
   [[nodiscard]] bool is_barred();
@@ -80,6 +86,7 @@ class Sessions {
   std::vector<Link> links_;  // Oldest first.
   std::vector<Session> sessions_;
   std::deque<Uptime> failures_;
+  std::uint64_t opened_ = 0;
 };
 
 }  // namespace once::cli

@@ -377,8 +377,8 @@ std::vector<Setting> table() {
                                                                             "PEM file with that certificate's key"),
       text<&ProxySettings::admin_token_file>(
           "admin-token-file", {},
-          "A file with the token that the operators' API requires; needed unless HOST is a\n"
-          "loopback address"),
+          "A file with the token that the operators' API requires, or with a line for each\n"
+          "token: NAME reader|operator SHA256; needed unless HOST is a loopback address"),
       text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
                                                "A file with another token, which /metrics requires (default: none)"),
       duration<&ProxySettings::stats_interval, parse_stats_interval>("stats-interval", "60s", stats_interval_help),

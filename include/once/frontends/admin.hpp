@@ -21,7 +21,7 @@ struct AdminOptions {
   // Why /readyz is 503: "stopping". Empty text: it is 200 if the engine's store answers. Empty function: the same.
   std::function<std::string()> unready;
   // As the members of ProxyOptions.
-  std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;
+  std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators;
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;
 };
 

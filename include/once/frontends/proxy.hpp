@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <once/callback.hpp>
@@ -126,6 +127,27 @@ struct Served {
   std::chrono::nanoseconds upstream_took{0};  // The part until the upstream's answer. 0: not asked.
 };
 
+// The body of an answer whose end is not known when it begins, such as events. Called on one thread of the proxy, which
+// must not be blocked.
+class AnswerStream {
+ public:
+  virtual ~AnswerStream() = default;
+  // Calls `done` once, from any thread, with the next bytes. Empty: the body is complete. It is not called again before
+  // these bytes are sent, so a slow client makes the stream wait and not grow.
+  virtual void next(Callback<void(std::string)> done) = 0;
+  // The client has disconnected, or the proxy ends. A waiting `done` must be called soon. May come again.
+  virtual void stop() = 0;
+};
+
+// A whole answer; or the status and headers of one whose body is a stream.
+struct OperatorsAnswer : http::Answer {
+  OperatorsAnswer(http::Answer answer) : http::Answer(std::move(answer)) {}
+  OperatorsAnswer(http::Answer head, std::unique_ptr<AnswerStream> its_body)
+      : http::Answer(std::move(head)), stream(std::move(its_body)) {}
+
+  std::unique_ptr<AnswerStream> stream;  // Null: the answer is whole.
+};
+
 // The listening addresses: --listen and --admin.
 enum class Listener : std::uint8_t { clients, operators };
 std::string_view to_string(Listener listener) noexcept;
@@ -220,8 +242,10 @@ struct ProxyOptions {
   std::optional<Certificate> admin_certificate;  // TLS for `admin`. May be the same files as `certificate`.
   // Answers requests to `admin` for paths below /v1/ and /console, from any client: it must authenticate them. Bodies
   // are up to max_admin_body_bytes. The request is valid during the call. It must call `done`, at once or later, from
-  // any thread. Called from the proxy's threads: must not block and must not throw. Empty: no such paths.
-  std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;
+  // any thread. Called from the proxy's threads: must not block and must not throw. Empty: no such paths. With a
+  // stream, the connection ends as soon as the client ends or sends anything more, or takes nothing for the time of a
+  // head.
+  std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators;
   static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;
   // Returns an answer to refuse a request for /metrics, or nothing to allow it. Called as `operators` is. Empty: every
   // client may read /metrics.

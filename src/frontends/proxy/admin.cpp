@@ -67,7 +67,7 @@ struct Asked {
     gone,     // The client has disconnected.
   };
   Kind kind = Kind::whole;
-  http::Answer answer;
+  OperatorsAnswer answer{http::Answer{}};
   RequestHead head;  // Its views are into the connection's message.
   std::string body;
 
@@ -137,13 +137,13 @@ bool is_for_operators(std::string_view target) {
 }
 
 // The answer to the request.
-Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
+Task<OperatorsAnswer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
   const RequestHead& head = asked.head;
   const http::Request request{
       .method = head.method, .target = head.target, .headers = head.headers, .body = asked.body, .principal = {}};
   if (pages.operators && is_for_operators(head.target)) {
-    auto ask = [&](Callback<void(http::Answer)> done) { pages.operators(request, std::move(done)); };
-    co_return co_await completion<http::Answer>(loop, ask);
+    auto ask = [&](Callback<void(OperatorsAnswer)> done) { pages.operators(request, std::move(done)); };
+    co_return co_await completion<OperatorsAnswer>(loop, ask);
   }
   if (head.method == "GET" || head.method == "HEAD") {
     co_return co_await page(loop, pages, request);
@@ -151,6 +151,66 @@ Task<http::Answer> respond(Loop& loop, const AdminPages& pages, const Asked& ask
   http::Answer answer = text(405, "Only GET and HEAD are allowed here.\n");
   answer.headers.push_back({"Allow", "GET, HEAD"});
   co_return answer;
+}
+
+// A stream's client. It has nothing more to say: whatever it sends ends the stream, as its end does.
+struct Listening {
+  Connection& client;
+  AnswerStream& stream;
+  bool has_ended = false;
+  Event over;
+};
+
+Task<void> listen(Listening& listening) {
+  static_cast<void>(co_await listening.client.fill_without_limit());
+  listening.has_ended = true;
+  listening.stream.stop();
+  listening.over.set();
+}
+
+// Bytes that the kernel keeps for a client that does not take them.
+constexpr int most_unsent_bytes = 64 * 1024;
+
+Task<void> send_whole(Connection& client, const Asked& asked, Millis patience) {
+  const http::Answer& answer = asked.answer;
+  const bool is_head = asked.head.method == "HEAD";
+  // RFC 9110, 8.6: and no length of one. Nor has a stream, of which HEAD gets the head.
+  const bool has_no_body = answer.status == 204 || answer.status == 304 || (is_head && answer.body.empty());
+  const Framing framing{has_no_body ? Framing::Kind::none : Framing::Kind::length, answer.body.size()};
+  const std::string lines = write_answer_head(answer.status, {}, answer.headers, framing, 11, false);
+  const std::string_view body = is_head ? std::string_view() : std::string_view(answer.body);
+  const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
+  std::uint64_t written = 0;
+  // A disconnected client does not need it.
+  static_cast<void>(co_await client.write(out, patience, written));
+  client.shut_down();
+}
+
+Task<void> send_stream(Loop& loop, Connection& client, const Asked& asked, Millis patience) {
+  AnswerStream& stream = *asked.answer.stream;
+  Listening listening{client, stream, false, Event(loop)};
+  error_code ignored;
+  client.socket.set_option(net::socket_base::send_buffer_size(most_unsent_bytes), ignored);
+  Task<void> life = listen(listening);
+  spawn(loop.io, std::move(life));
+  const bool in_chunks = asked.head.version >= 11;
+  const Framing framing{in_chunks ? Framing::Kind::chunked : Framing::Kind::until_close};
+  const http::Answer& answer = asked.answer;
+  std::string bytes = write_answer_head(answer.status, {}, answer.headers, framing, 11, false);
+  const auto ask = [&](Callback<void(std::string)> done) { stream.next(std::move(done)); };
+  bool is_last = false;
+  while (!listening.has_ended) {
+    const std::array<net::const_buffer, 1> out{net::buffer(bytes)};
+    std::uint64_t written = 0;
+    if (co_await client.write(out, patience, written) || is_last) break;
+    const std::string piece = co_await completion<std::string>(loop, ask);
+    is_last = piece.empty();
+    if (is_last && !in_chunks) break;
+    bytes = in_chunks ? chunk_head(piece.size()) + piece + "\r\n" : piece;
+  }
+  client.shut_down();
+  client.close();                  // Ends listen(), also if it has not begun.
+  co_await listening.over.wait();  // It uses this function's variables.
 }
 
 // Counts a connection, for as long as it lives.
@@ -206,16 +266,9 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   reading.reset();
   if (asked.kind == Asked::Kind::gone) co_return;
   if (asked.kind == Asked::Kind::whole) asked.answer = co_await respond(loop, pages, asked);
-  const http::Answer& answer = asked.answer;
-  const bool has_no_body = answer.status == 204 || answer.status == 304;  // RFC 9110, 8.6: and no length of one.
-  const Framing framing{has_no_body ? Framing::Kind::none : Framing::Kind::length, answer.body.size()};
-  const std::string lines = write_answer_head(answer.status, {}, answer.headers, framing, 11, false);
-  const std::string_view body = asked.head.method == "HEAD" ? std::string_view() : std::string_view(answer.body);
-  const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
-  std::uint64_t written = 0;
-  // A disconnected client does not need it.
-  static_cast<void>(co_await client.write(out, pages.patience, written));
-  client.shut_down();
+  Task<void> sending = asked.answer.stream ? send_stream(loop, client, asked, pages.patience)
+                                           : send_whole(client, asked, pages.patience);
+  co_await std::move(sending);
 }
 
 Task<void> accept_admin(Loop& loop, Acceptor& acceptor, AdminPages& pages) {

@@ -11,6 +11,7 @@
 #include <once/callback.hpp>
 #include <once/engine/engine.hpp>
 #include <once/frontends/http/message.hpp>
+#include <once/frontends/proxy.hpp>
 #include <once/time.hpp>
 
 #include "frontends/proxy/listening.hpp"
@@ -27,8 +28,8 @@ struct AdminPages {
   Engine* engine = nullptr;
   std::function<std::string()> unready;  // Why it is not ready, or "". May be empty.
   std::function<std::string()> metrics;
-  std::function<void(const http::Request& request, Callback<void(http::Answer)> done)> operators;  // May be empty.
-  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;         // May be empty.
+  std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators;  // May be empty.
+  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;            // May be empty.
   // Open connections, and those without a complete request, oldest first.
   std::size_t connections = 0;
   std::list<Connection*> reading;
@@ -37,7 +38,8 @@ struct AdminPages {
 // One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 as AdminPages::unready says
 // or while the store gives no answer. /metrics is AdminPages::metrics. Paths below /v1/ and /console, with any method,
 // are for AdminPages::operators. If 64 connections are open, closes the one that has waited longest without a complete
-// request, or this one if there is none. `pages` must outlive it, and belongs to the loop.
+// request, or this one if there is none. A stream (OperatorsAnswer) holds its connection, and ends with it. `pages`
+// must outlive it, and belongs to the loop.
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages);
 
 // The same for each connection, until the acceptor is closed. It belongs to the loop.
