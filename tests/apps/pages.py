@@ -19,14 +19,15 @@ class Player(harness.Case):
     Each line after "$ " is a command, up to the next. In what it shows, "..." is any text, and <a name> is one line's
     text that varies: the same wherever the page has the name again. A block that cannot be run here has its reason in
     the line before: <!-- not played: REASON -->. A block of any language after <!-- saved as NAME --> is a file that the
-    reader saves. What "$ export NAME=VALUE" sets is set for all commands after it.
+    reader saves. What "$ export NAME=VALUE" sets is set for all commands after it. <!-- replayed --> is for
+    tests/packages/first_minutes.py: the block after it is the first that shows a replay.
 
     A command that ends with " &" is a server. The next one is typed as soon as it listens on a port, and it is stopped
     at the end of the page. It must print nothing, as that would stand anywhere on a reader's terminal. The ports are
     those that the page names, in a network of this test's own.
     """
 
-    BLOCK = re.compile(r"(?P<left_out>^ *<!-- not played: [^\n]+ -->\n)?(?:^ *<!-- saved as (?P<file>[\w.-]+) -->\n)?"
+    BLOCK = re.compile(r"(?:^ *<!-- not played: (?P<left_out>[^\n]+) -->\n)?(?P<replay>^<!-- replayed -->\n)?(?:^ *<!-- saved as (?P<file>[\w.-]+) -->\n)?"
                        r"(?:^<!-- quotes [^\n]+ -->\n)?^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```", re.S | re.M)
     VARIES = re.compile(r"(\.\.\.|<[a-z][a-z ]*>)")
 
@@ -50,7 +51,7 @@ class Player(harness.Case):
         """Returns when it listens. What it prints is compared at the end, when it has been stopped."""
         printed = self.path(f"server-{len(list(self.dir.glob('server-*')))}")
         with open(printed, "wb") as file:
-            server = subprocess.Popen(["bash", "-c", f"exec {command.removesuffix('&')}"], cwd=self.dir, env=self.env,
+            server = subprocess.Popen(self.shell(f"exec {command.removesuffix('&')}"), cwd=self.dir, env=self.env,
                                       stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
 
         def listens():
@@ -74,16 +75,28 @@ class Player(harness.Case):
         self.addCleanup(stop)
         wait_until(listens, f"$ {command}: listens on a port")
 
-    def run_page(self, blocks):
+    def shell(self, command):
+        """How the page's machine is told to run it."""
+        return ["bash", "-c", command]
+
+    def provide_program(self):
         self.path("bin").mkdir(exist_ok=True)
         if not self.path("bin/once").exists():
             self.path("bin/once").symlink_to(harness.PROGRAM)
             self.env["PATH"] = f"{self.path('bin')}:{self.env['PATH']}"
+
+    def after(self, block):
+        """When it has been played."""
+
+    def run_page(self, blocks):
+        self.provide_program()
         known = {}
         for block in blocks:
+            self.left_out = block["left_out"]
             text = re.sub(f"^{block['indent']}", "", block["text"], flags=re.M)
             if block["file"]:
                 self.path(block["file"]).write_text(text)
+                self.after(block)
                 continue
             before, *steps = re.split(r"^\$ ", text, flags=re.M)
             self.assertEqual(before, "", "a console block begins with a command, after \"$ \"")
@@ -91,7 +104,7 @@ class Player(harness.Case):
                 command, _, shown = step.partition("\n")
                 if command.startswith("export "):
                     self.assertEqual(shown.strip(), "", f"$ {command}\nprints nothing")
-                    done = subprocess.run(["bash", "-c", f"{command} && env -0"], cwd=self.dir, env=self.env,
+                    done = subprocess.run(self.shell(f"{command} && env -0"), cwd=self.dir, env=self.env,
                                           stdout=subprocess.PIPE, text=True, check=True)
                     self.env = dict(setting.split("=", 1) for setting in done.stdout.split("\0")[:-1])
                     continue
@@ -99,11 +112,15 @@ class Player(harness.Case):
                     self.assertEqual(shown.strip(), "", f"$ {command}\nis a server, which prints nothing")
                     self.start_server(command)
                     continue
-                done = subprocess.run(["bash", "-c", command], cwd=self.dir, env=self.env, stdout=subprocess.PIPE,
+                done = subprocess.run(self.shell(command), cwd=self.dir, env=self.env, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True, timeout=HANGS_S, check=False)
+                if self.left_out:  # What it shows varies.
+                    self.assertEqual(done.returncode, 0, f"$ {command}\n{done.stdout}")
+                    continue
                 found = self.pattern(shown, known).fullmatch(done.stdout)
                 self.assertTrue(found, f"$ {command}\n{done.stdout}--- the page shows\n{shown}")
                 known.update(found.groupdict())
+            self.after(block)
 
 
 def listening(pid):
@@ -123,12 +140,13 @@ def listening(pid):
     return bool(sockets & opened)
 
 
-def played():
-    """(page, what else it is played with, its blocks) of each page that has something to play."""
+def played(reasons=()):
+    """(page, what else it is played with, its blocks) of each page that has something to play. Blocks that are left out
+    for one of these reasons are in it."""
     for page in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
         text = page.read_text()
         blocks = [block for block in Player.BLOCK.finditer(text)
-                  if (block["file"] or block["language"] == "console") and not block["left_out"]]
+                  if (block["file"] or block["language"] == "console") and block["left_out"] in (None, *reasons)]
         if any(not block["file"] for block in blocks):
             needs = re.search(r"^<!-- played with: (.+) -->$", text, re.M)
             yield page.relative_to(ROOT).as_posix(), set(needs[1].split(", ")) if needs else set(), blocks

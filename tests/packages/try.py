@@ -18,7 +18,9 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "real_servers"))
+import bare  # noqa: E402
 import emulator  # noqa: E402
+from bare import run  # noqa: E402
 
 DEBS = {pathlib.Path(deb).name.split("_")[0]: pathlib.Path(deb) for deb in sys.argv[1:]}
 PROGRAM = """
@@ -38,13 +40,6 @@ find_package(once REQUIRED COMPONENTS engine stores)
 add_executable(try try.cpp)
 target_link_libraries(try PRIVATE once::engine once::stores)
 """
-
-
-def run(*command, **more):
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
-    return done.stdout
 
 
 def free_port():
@@ -68,15 +63,6 @@ def wait_for(happened, what, seconds=60):
     raise AssertionError(f"after {seconds} s: {what()}")
 
 
-def mirror():
-    """As apt has it here."""
-    for file in [pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*")]:
-        found = file.is_file() and re.search(r"https?://[^\s\]]+/debian/?(?=\s)", file.read_text())
-        if found:
-            return found[0]
-    raise RuntimeError("apt names no mirror of Debian")
-
-
 class Service(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -97,17 +83,12 @@ class Bare(unittest.TestCase):
         cls.root = pathlib.Path(tempfile.mkdtemp(prefix="once-bare-"))
         cls.addClassCleanup(shutil.rmtree, cls.root)
         cls.root.chmod(0o755)  # The units' users see it as "/".
-        run("debootstrap", "--variant=minbase", "bookworm", str(cls.root), mirror())
-        proxies = pathlib.Path("/etc/apt/apt.conf.d")
-        for file in proxies.glob("*"):  # How this machine reaches the mirror.
-            if "Proxy" in file.read_text(errors="replace"):
-                shutil.copy(file, cls.root / "etc/apt/apt.conf.d")
+        bare.make(cls.root)
         run("mount", "--bind", "/proc", str(cls.root / "proc"))  # The store asks there who else has its file open.
         cls.addClassCleanup(run, "umount", str(cls.root / "proc"))
 
     def inside(self, *command, **more):
-        return run("chroot", str(self.root), "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
-                   "DEBIAN_FRONTEND=noninteractive", *command, **more)
+        return run("chroot", self.root, *command, env=bare.ENVIRONMENT, **more)
 
     def install(self, name):
         shutil.copy(DEBS[name], self.root / "tmp")
