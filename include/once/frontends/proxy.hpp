@@ -141,7 +141,9 @@ class AnswerStream {
 
 // A whole answer; or the status and headers of one whose body is a stream.
 struct OperatorsAnswer : http::Answer {
+  // A whole one; implicit, because most are.
   OperatorsAnswer(http::Answer answer) : http::Answer(std::move(answer)) {}
+  // A stream, not null, behind this status and these headers. The body of `head` is ignored.
   OperatorsAnswer(http::Answer head, std::unique_ptr<AnswerStream> its_body)
       : http::Answer(std::move(head)), stream(std::move(its_body)) {}
 
