@@ -129,14 +129,63 @@ class Operators(ProxyCase):
         self.expect(self.once(*common, "--admin-token-file", path), 64, stderr=b"every user of this host")
         self.expect(self.once(*common, "--admin-token-file", self.path("none")), 64, stderr=b"cannot be read")
 
+    def example(self, number):
+        """One of the page's, for this proxy."""
+        blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.S | re.M)
+        self.assertEqual(len(blocks), 5)  # Each is played below.
+        return blocks[number].replace(":9100/", f":{self.admin}/")
+
+    @staticmethod
+    def play(script):
+        return subprocess.run(["bash", "-ec", script], stdout=subprocess.PIPE, check=True, timeout=90).stdout.decode()
+
+    def hold(self, key):
+        self.expect(self.once("run", "--scope", "pay", "--key", key, "--on-failure", "hold", "--", "false"), 1)
+
+    def test_the_example_of_events_tells_what_changes(self):
+        self.admin_proxy()
+        self.hold("order-17")
+        script = f"api=http://127.0.0.1:{self.admin}/v1\nexec {self.example(1)}"
+        stream = subprocess.Popen(["bash", "-ec", script], stdout=subprocess.PIPE)
+        self.addCleanup(stream.stdout.close)
+        self.addCleanup(stream.wait)
+        self.addCleanup(stream.kill)
+        seen = set()
+        while seen != {b"event: overview\n", b"event: changed\n"}:
+            line = stream.stdout.readline()
+            self.assertTrue(line, seen)
+            seen |= {line} if line.startswith(b"event: ") else set()
+
+    def test_the_example_of_many_records_releases_them(self):
+        self.admin_proxy()
+        for key in ("order-17", "order-18"):
+            self.hold(key)
+        api = f"api=http://127.0.0.1:{self.admin}/v1\n"
+        plan, show, start = re.split(r"\n(?=curl)", self.example(3))
+        bulk = json.loads(self.play(api + plan))["id"]
+
+        def now():
+            return json.loads(self.play(api + show.replace("ID", bulk)))
+        self.assertEqual(wait_until(lambda: now()["state"] == "planned" and now(), "it is planned")["count"], 2)
+        self.play(api + start.replace("ID", bulk).replace("21", "2"))
+        self.assertEqual(wait_until(lambda: now()["state"] == "done" and now(), "it is done")["written"], 2)
+        for key in ("order-17", "order-18"):
+            self.assertEqual(self.show(key, "--scope", "pay")["history"][-1]["why"], "bank outage, INC-88")
+
+    def test_the_example_of_a_token_lets_it_in(self):
+        tokens = self.path("tokens")
+        self.admin = 0
+        token = self.play(self.example(4).replace("/etc/once/admin-tokens", str(tokens)) + 'printf %s "$token"')
+        tokens.chmod(0o600)
+        self.admin_proxy("--admin-token-file", tokens)
+        self.assertEqual(self.api("/v1/records")[0], 401)
+        self.assertEqual(self.api("/v1/records", "-H", f"Authorization: Bearer {token}")[0], 200)
+
     def test_the_examples_of_the_page_do_what_it_says(self):
         self.admin_proxy()
-        self.expect(self.once("run", "--scope", "pay", "--key", "order-17", "--on-failure", "hold", "--", "false"), 1)
-        blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.S | re.M)
-        self.assertEqual(len(blocks), 2)
-        script = "set -e\n" + "echo\n".join(blocks).replace(":9100/", f":{self.admin}/")
-        done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, check=True, timeout=90)
-        text, answers = done.stdout.decode(), []
+        self.hold("order-17")
+        done = self.play(self.example(0) + "echo\n" + self.example(2))
+        text, answers = done, []
         while text.strip():
             answer, end = json.JSONDecoder().raw_decode(text.lstrip())
             text = text.lstrip()[end:]
