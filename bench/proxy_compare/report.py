@@ -75,7 +75,7 @@ def targets(figures):
 def tables(figures):
     versions = ", ".join(f"{name} {version}" for name, version in figures["versions"].items())
     notes = [
-        "(**n**): the ratio to nginx, which passes the very same requests on; the median of the ratios within the rounds.",
+        "(**n**): the ratio to nginx, which passes the same requests on; the median of the ratios within the rounds.",
         f"A lone request takes {figures['lone_us']['direct'] / 1000:.2f} ms without a proxy, two durable syncs"
         f" (4 KiB appended and fdatasync, twice) {figures['two_syncs_us'] / 1000:.2f} ms.",
         f"{common.machine_words(figures)} Versions: {versions}. {figures['rounds']} rounds of {figures['seconds']} s for each"
