@@ -20,6 +20,7 @@
 #include "../engine/forwarding_store.hpp"
 #include "operators/audit_log.hpp"
 #include "operators/console.hpp"
+#include "operators/notes.hpp"
 #include "operators_case.hpp"
 #include "output/report.hpp"
 
@@ -359,6 +360,28 @@ TEST_F(BulkTest, TakesKeysAndSearches) {
   EXPECT_EQ(stored(records[1]), records[1]);
 }
 
+// An operator selected unknown records; one was settled before the plan.
+TEST_F(BulkTest, LeavesWhatIsNotAsItWasSelected) {
+  const std::vector<Record> records = many(2);
+  const json tags = {tag_of(records[0]), tag_of(records[1])};
+  Record settled = records[0];
+  settled.state = State::completed;
+  settled.revision = next_revision(settled.revision, 1);
+  EXPECT_EQ(blocking::replace(*store, settled, {records[0].owner, records[0].revision}).status, Answer::Status::done);
+  const json removal = plan({{"act", "remove"}, {"keys", keys(records)}, {"tags", tags}});
+  EXPECT_EQ(removal["count"], 1);
+  EXPECT_EQ(removal["planned"][0]["standing"], "unknown");
+  EXPECT_EQ(removal["leftovers"][0], leftover(settled, "changed", "changed since it was selected"));
+  EXPECT_EQ(run(removal)["written"], 1);
+  EXPECT_EQ(stored(records[0]), settled);
+  const auto refuses = [&](const json& tags_sent, const std::string& detail) {
+    const json body{{"act", "release"}, {"reason", "r"}, {"keys", keys(records)}, {"tags", tags_sent}};
+    expect_problem(ask("POST", "/v1/bulk", body), 400, "bad-request", detail);
+  };
+  refuses({tag_of(records[0])}, "one ETag for each");
+  refuses({tag_of(records[0]), "W/1"}, "records' ETags");
+}
+
 // By a clock that nobody sets.
 TEST_F(BulkTest, APlanExpires) {
   many(1);
@@ -542,6 +565,18 @@ TEST_F(BulkTest, ListsWhatItRemembers) {
   EXPECT_EQ(second["next"], nullptr);
   expect_problem(ask("GET", "/v1/acts?after=x"), 400, "bad-request", "after");
   expect_problem(ask("GET", "/v1/acts?key=x"), 400, "bad-request", "key");
+}
+
+// A page of acts was read, and then newer ones pushed the rest of them out.
+TEST(NotesTest, WhatIsForgottenIsNoError) {
+  Notes notes(nullptr);
+  for (std::size_t i = 0; i <= Notes::most_kept + 5; ++i)
+    ASSERT_TRUE(notes.write({{"event", "show"}, {"who", "alice"}}));
+  for (const char* const after : {"0", "1", "5"}) {
+    const http::Answer answer = notes.list(std::string("after=") + after);
+    EXPECT_EQ(answer.status, 200U);
+    EXPECT_EQ(json::parse(answer.body)["acts"], json::array());
+  }
 }
 
 TEST_F(BulkTest, ReadsTheAuditLogInPieces) {

@@ -245,6 +245,9 @@ TEST_F(EventsTest, AStoreThatNeverAnswersIsAskedOnce) {
     }
     for (int i = 0; i < 3; ++i) EXPECT_EQ(client.piece(), ": ping\n\n");
     EXPECT_EQ(silent->asked, 1);
+    Client later(events.open("watch=6d", false, always));
+    EXPECT_THAT(later.changed()["error"].get<std::string>(), ::testing::HasSubstr("has not answered"));
+    later.disconnect();
     events.stop();
     EXPECT_EQ(client.event(), "the end");
     client.disconnect();

@@ -431,19 +431,21 @@ class Description(ProxyCase):
 
     def bulk(self):
         done = self.path_of("done").rpartition("/")[2]
+        record = json.loads(self.ask(f"/v1/records/{done}").content)
+        tag = f'"{record["owner"]}-{record["revision"]}"'
         settle = {"reason": "r", "who": "alice", "retention": "never", "any_payload": False, "force": False}
         fields = {"standing": "unknown", "q": "d", "scope": "pay", "prefix": "d", "label": "d", "holder": "o", "older-than": "1s",
                   "newer-than": "1h", "overdue": "false"}
         bodies = [
             {**settle, "act": "resolve", "as": "failed", "code": "c", "message": "m", "filter": fields,
              "result": {"text": "t", "content_type": "text/plain"}},
-            {**settle, "act": "resolve", "as": "completed", "keys": [done], "result": {"text_base64": "AA=="}},
+            {**settle, "act": "resolve", "as": "completed", "keys": [done], "tags": [tag], "result": {"text_base64": "AA=="}},
             {**settle, "act": "release", "filter": {"state": "unknown"}},
-            {**settle, "act": "release", "keys": [done]},
-            {"reason": "r", "act": "extend", "by": "1h", "keys": [done, "6b"]},
+            {**settle, "act": "release", "keys": [done], "tags": [tag]},
+            {"reason": "r", "act": "extend", "by": "1h", "keys": [done, "6b"], "tags": [tag, tag]},
             {"reason": "r", "who": "alice", "act": "extend", "on_lapse": "takeover", "retention": "1h", "filter": {"scope": "pay"}},
             {"reason": "r", "who": "alice", "act": "remove", "force": False, "filter": {"standing": "unknown"}},
-            {"reason": "r", "act": "remove", "keys": [done]}]
+            {"reason": "r", "act": "remove", "keys": [done], "tags": [tag]}]
         made = []
         for body in bodies:
             made.append(json.loads(self.ask("/v1/bulk", "POST", body).content)["id"])

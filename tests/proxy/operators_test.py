@@ -172,6 +172,25 @@ class Operators(ProxyCase):
         for key in ("order-17", "order-18"):
             self.assertEqual(self.show(key, "--scope", "pay")["history"][-1]["why"], "bank outage, INC-88")
 
+    def test_an_act_on_many_records_does_not_begin_while_the_proxy_ends(self):
+        process = self.admin_proxy("--stop-within", "60s")
+        self.hold("order-17")
+        bulk = self.api("/v1/bulk", body={"act": "release", "filter": {"standing": "unknown"}, "reason": "r"})[2]["id"]
+        wait_until(lambda: self.api(f"/v1/bulk/{bulk}")[2]["state"] == "planned", "it is planned")
+        self.service.hold = True
+        client = subprocess.Popen(["curl", "-sS", "--max-time", "60", "-H", "Idempotency-Key: order-18", "-d", "cents=500",
+                                   f"http://127.0.0.1:{self.port}/charges"], stdout=subprocess.DEVNULL)
+        self.addCleanup(client.wait)
+        wait_until(lambda: self.service.ledger, "the service was asked")
+        process.terminate()
+        self.assertIn(b"once: ending: ", process.stderr.readline())
+        status, _, problem = self.api(f"/v1/bulk/{bulk}/start", body={"count": 1})
+        self.assertEqual((status, problem["type"]), (503, "urn:once:problem:stopping"))
+        self.service.hold = False
+        self.service.go.set()
+        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(self.show("order-17", "--scope", "pay")["state"], "unknown")
+
     def test_the_example_of_a_token_lets_it_in(self):
         tokens = self.path("tokens")
         self.admin = 0

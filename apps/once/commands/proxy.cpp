@@ -292,6 +292,7 @@ int run_proxy(const ProxyCommand& command) {
     metrics->count_reload(reloading.reload(settings.stop_within));
   say("ending: no new connections; " + std::to_string(proxy->connections()) + " open connections have up to " +
       show_duration(settings.stop_within) + " to finish");
+  operators.stop_bulk();
   if (!stop(*proxy, settings.stop_within, signals)) {
     say("closing " + std::to_string(proxy->connections()) +
         " connections; the outcomes of running operations are recorded as ambiguous");

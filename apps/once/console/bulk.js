@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_liveness, use_poll } from "./live.js";
 import { go, to_acts, to_bulk, to_record, to_records } from "./router.js";
-import { act_words, word } from "./words.js";
+import { Standing, act_words, word } from "./words.js";
 import { Time, count, field, name_of, plain, plural } from "./format.js";
 import { ActFields, Field, body_of, first_form, request_names } from "./acts.js";
 import { Dialog, Failed, Waiting } from "./parts.js";
@@ -26,7 +26,11 @@ const means = (act) => (act === "complete" ? "They happened. Every call of each 
 const words_of = (bulk) => (bulk.filter ? Object.entries(bulk.filter).map(([name, value]) =>
   (name === "standing" ? word(value) : name === "q" ? `with “${plain(value)}”` : `${name} ${plain(value)}`)).join(", ")
   : plural(bulk.keys, "selected record", "selected records"));
-const list_of = (bulk) => to_records(bulk.filter ? filter_of(bulk.filter) : {});
+// The list that shows just what it selects, if there is one.
+const list_of = (bulk) => {
+  const kept = filter_of(bulk.filter || {});
+  return bulk.filter && Object.keys(kept).length === Object.keys(bulk.filter).length ? to_records(kept) : null;
+};
 
 const state_words = {
   counting: "reading what it would change", planned: "waits for its start", running: "under way", done: "done", stopped: "stopped",
@@ -39,7 +43,7 @@ const known = (number) => (number === null || number === undefined ? "not known"
 
 export function BulkDialog({ act, query, selection, matching, example, onClose }) {
   const first = selection.rows.size ? [...selection.rows.values()][0] : example;
-  const [form, set_form] = useState(() => first_form(act, first));
+  const [form, set_form] = useState(() => first_form(act, first || {}));
   const [error, set_error] = useState(null);
   const [busy, set_busy] = useState(false);
   const sending = useRef(false);
@@ -65,7 +69,9 @@ export function BulkDialog({ act, query, selection, matching, example, onClose }
     set_busy(true);
     set_error(null);
     try {
-      const chosen = selection.all ? { filter: filter_of(query) } : { keys: [...selection.rows.keys()] };
+      const seen = [...selection.rows.values()];
+      const chosen = selection.all ? { filter: filter_of(query) }
+        : { keys: [...selection.rows.keys()], tags: seen.map(({ owner, revision }) => `"${owner}-${revision}"`) };
       const { body } = await api.plan_bulk({ act: request_names[act], ...chosen, ...body_of(act, { ...form, reason }) });
       selection.clear();
       go(to_bulk(body.id));
@@ -99,8 +105,9 @@ function Planned({ bulk }) {
   if (!bulk.planned?.length) return null;
   return html`<section aria-labelledby="planned"><h2 id="planned">Would be changed
       ${bulk.count > bulk.planned.length && html`<span class="muted">the first ${count(bulk.planned.length)} of ${count(bulk.count)}</span>`}</h2>
-    <table class="cards planned"><thead><tr><th scope="col">Key</th><th scope="col">Scope</th></tr></thead>
+    <table class="cards planned"><thead><tr><th scope="col">State</th><th scope="col">Key</th><th scope="col">Scope</th></tr></thead>
       <tbody>${bulk.planned.map((one) => html`<tr key=${one.stored_key_hex}>
+        <td><${Standing} record=${one} /></td>
         <td><a class="mono row-link" href=${to_record(one.stored_key_hex)}>${name_of(one)}</a></td>
         <td class="cell-scope mono">${field(one, "scope")}</td></tr>`)}</tbody></table></section>`;
 }
@@ -202,7 +209,7 @@ export function BulkPage({ id, session }) {
   return html`<main class="bulk">
     <p class="crumb"><a href=${to_bulk()}>Bulk acts</a></p>
     <div class="page-head"><h1 tabindex="-1" ref=${head}>${title}</h1>
-      <p><a href=${list_of(bulk)}>${words_of(bulk)}</a></p></div>
+      <p>${list_of(bulk) ? html`<a href=${list_of(bulk)}>${words_of(bulk)}</a>` : words_of(bulk)}</p></div>
     <p role="status"><${BulkState} bulk=${bulk} /></p>
     <p class="sentence">${means(act_of(bulk))}</p>
     ${poll.error && html`<${Failed} error=${poll.error} />`}

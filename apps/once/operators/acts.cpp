@@ -152,6 +152,10 @@ struct Planned {
     if (record.created_at != Time{}) {
       selection.oldest = std::min(selection.oldest.value_or(never), record.created_at);
     }
+    if (selecting.as_seen && !selecting.as_seen(record)) {
+      selection.left[{LeftBecause::changed, "changed since it was selected"}].push_back(record.key);
+      return;
+    }
     operate::Plan plan = act.planner(record, reason, fresh_stamp(now), access.store->capabilities().default_skew);
     if (!plan.next) {
       selection.left[{LeftBecause::refused, std::move(plan.refusal)}].push_back(record.key);

@@ -56,6 +56,7 @@ struct Selection {
 // What is asked while records are selected.
 struct Selecting {
   std::function<bool(const Record&)> matches = {};     // Beside the filter. Empty: all do.
+  std::function<bool(const Record&)> as_seen = {};     // False: it has changed since, and is left. Empty: none has.
   std::function<void(const Record&)> each = {};        // Called for every record that may be changed. May be empty.
   std::function<bool(std::uint64_t read)> go_on = {};  // False ends it. Called with the number of records read.
 };

@@ -96,6 +96,18 @@ std::vector<std::string> keys_in(const std::vector<std::string>& digits) {
   return keys;
 }
 
+// The ETags of the records with these keys, as the operator saw them.
+std::map<std::string, Tag> tags_in(const std::vector<std::string>& texts, const std::vector<std::string>& digits) {
+  if (texts.size() != digits.size()) throw wrong("tags must have one ETag for each of keys");
+  std::map<std::string, Tag> tags;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const auto tag = tag_of(texts[i]);
+    if (!tag) throw wrong("tags must be records' ETags: \"OWNER-REVISION\"");
+    tags.insert_or_assign(parse_hex(digits[i], "keys"), *tag);
+  }
+  return tags;
+}
+
 }  // namespace
 
 struct BulkActs::Bulk {
@@ -105,7 +117,8 @@ struct BulkActs::Bulk {
   std::optional<std::string> as;
   std::map<std::string, std::string> filter_texts;
   ListedFilter filter;
-  std::vector<std::string> keys;  // Instead of a filter.
+  std::vector<std::string> keys;    // Instead of a filter.
+  std::map<std::string, Tag> seen;  // Of these keys, if they were told. Others are not in it.
   Act act;
   Time made_at{};
 
@@ -206,6 +219,8 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
   bulk->what = *what;
   const auto texts = members.texts_by_name("filter");
   const auto digits = members.texts("keys");
+  const auto tags = members.texts("tags");
+  if (tags && !digits) throw wrong("tags go with keys");
   if (texts.has_value() == digits.has_value()) throw wrong("give filter or keys, and not both");
   if (texts) {
     Query query(*texts);
@@ -218,6 +233,7 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
     bulk->filter_texts = *texts;
   } else {
     bulk->keys = keys_in(*digits);
+    if (tags) bulk->seen = tags_in(*tags, *digits);
   }
   if (*what == OneAct::resolve) bulk->as = members.text("as");
   AskedAct asked = asked_act(members, *what, caller);
@@ -259,6 +275,7 @@ http::Answer BulkActs::show(std::string_view id) const {
 
 http::Answer BulkActs::start(std::string_view id, const http::Request& request, const Caller& caller) {
   if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
+  refuse_long(request);
   Members members(request.body);
   const auto count = members.number("count");
   members.end();
@@ -303,6 +320,7 @@ http::Answer BulkActs::start(std::string_view id, const http::Request& request, 
 
 http::Answer BulkActs::stop(std::string_view id, const http::Request& request, const Caller& caller) {
   if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
+  refuse_long(request);
   Members(request.body).end();
   const std::lock_guard lock(mutex_);
   const BulkPtr bulk = find(id);
@@ -345,7 +363,14 @@ void BulkActs::make_plan(Bulk& bulk) {
     reason = bulk.reason;
   }
   try {
+    const Time now = store_now(access_);
     const Selecting selecting{.matches = [&](const Record& record) { return is_found(bulk.filter, record); },
+                              .as_seen =
+                                  [&](const Record& record) {
+                                    const auto seen = bulk.seen.find(record.key);
+                                    return seen == bulk.seen.end() || (seen->second.owner == record.owner &&
+                                                                       seen->second.revision == record.revision);
+                                  },
                               .each =
                                   [&](const Record& record) {
                                     if (planned.size() == most_shown) return;
@@ -354,6 +379,7 @@ void BulkActs::make_plan(Bulk& bulk) {
                                                        {"key", escaped(parts.name)},
                                                        {"scope", escaped(parts.scope)},
                                                        {"label", escaped(record.label)},
+                                                       {"standing", operate::to_string(operate::standing(record, now))},
                                                        {"revision", record.revision}});
                                   },
                               .go_on =
@@ -362,7 +388,6 @@ void BulkActs::make_plan(Bulk& bulk) {
                                     bulk.searched = read;
                                     return goes_on(bulk);
                                   }};
-    const Time now = store_now(access_);
     selection = bulk.keys.empty() ? select(access_, filter_of(bulk.filter.filter, now, access_.raw_scopes, "filter."),
                                            now, reason, bulk.act, most_records, selecting)
                                   : select_keys(access_, bulk.keys, now, reason, bulk.act, selecting);
@@ -405,8 +430,6 @@ void BulkActs::carry_out_plans() {
     lock.unlock();
     carry_out(*bulk);
     lock.lock();
-    running_ = nullptr;
-    if (ending_) return;
   }
 }
 
@@ -427,8 +450,11 @@ void BulkActs::carry_out(Bulk& bulk) {
       lock.lock();
       const bool stops = !goes_on(bulk);
       lock.unlock();
-      if (stops) how = BulkState::stopped;
-      if (how != BulkState::done) break;
+      if (how != BulkState::done) break;  // It failed, whether or not an operator also stops it.
+      if (stops) {
+        how = BulkState::stopped;
+        break;
+      }
       Json line{{"event", "act"},
                 {"act", cli::to_string(bulk.what)},
                 {"stored_key_hex", to_hex(record.stored_key)},
@@ -477,8 +503,9 @@ void BulkActs::carry_out(Bulk& bulk) {
   lock.unlock();
   if (!caller.note(line)) say("the audit log cannot be written: the end of a bulk act is not in it");
   lock.lock();
-  bulk.error = error;
+  if (error) bulk.error = std::move(error);  // Else it keeps what the plan could not read.
   bulk.end(how);
+  running_ = nullptr;
 }
 
 }  // namespace once::cli

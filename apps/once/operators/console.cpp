@@ -182,8 +182,9 @@ std::optional<http::Answer> Console::admit(const http::Request& request, Caller&
   caller.notes = &notes_;
   for (const std::string_view cookie : cookies(request)) {
     if (caller.session) break;
-    caller.session = sessions_.find(cookie, half_of(request));
+    // First its number: a session that ends in between is refused, and never one that nothing could end.
     caller.number = sessions_.number_of(cookie, half_of(request));
+    if (caller.number != 0) caller.session = sessions_.find(cookie, half_of(request));
   }
   if (!caller.session) return unauthorized("There is no such session", "Sign in: the session has ended, or never was.");
   if (reads(request)) return std::nullopt;

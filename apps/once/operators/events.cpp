@@ -236,11 +236,12 @@ struct Events::Shared {
       next_round = now + std::max<Steady::duration>(options.pause, pause_per_duration * (now - round_began));
   }
 
+  // Those who watch what is not known yet are told as well when they come.
   void tell_late() {
-    is_late = true;
+    const bool told = std::exchange(is_late, true);
     const Error silent{ErrorKind::unavailable, store->name() + " has not answered"};
     for (auto& [name, topic] : topics) {
-      if (name != overview_topic)
+      if (name != overview_topic && (!told || topic.version == 0))
         publish(topic, record_data(name, Answer{.status = Answer::Status::failed, .error = silent}));
     }
   }
@@ -271,6 +272,7 @@ struct Events::Shared {
       round.pop_front();
       if (topics.contains(name)) return name;
     }
+    if (now >= next_round) next_round = now + options.pause;  // There is nothing to ask for.
     return std::nullopt;
   }
 
@@ -301,7 +303,7 @@ struct Events::Shared {
       const auto now = Steady::now();
       all.has_newcomer = false;
       if (all.answer) all.take_answer(now);
-      if (all.asked && !all.is_late && now - all.asked_at >= all.options.patience) all.tell_late();
+      if (all.asked && now - all.asked_at >= all.options.patience) all.tell_late();
       all.look_at_overview(now);
       Gifts gifts = all.serve_all(now);
       if (!gifts.empty()) {

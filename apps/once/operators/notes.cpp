@@ -208,7 +208,7 @@ http::Answer Notes::list(std::string_view text) const {
   const std::uint64_t first = count_ - kept_.size();
   std::uint64_t next = std::min(count_, wanted.after.value_or(count_));
   ActsJson acts(wanted);
-  for (std::uint64_t at = count_; at > next; --at) acts.expect(kept_.at(at - 1 - first));
+  for (std::uint64_t at = count_; at > std::max(next, first); --at) acts.expect(kept_.at(at - 1 - first));
   for (; next > first && !acts.is_full(); --next) acts.add(kept_.at(next - 1 - first));
   return json_answer(
       200, answer_json(acts.take(), next > first ? std::optional(next) : std::nullopt, "this process",

@@ -165,6 +165,8 @@ Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSource
 
 Operators::~Operators() { stop(); }
 
+void Operators::stop_bulk() { bulk_->stop_all(); }
+
 void Operators::stop() {
   std::deque<Waiting> left;
   {
@@ -203,6 +205,9 @@ http::Answer Operators::answer(const http::Request& request) const {
 
 proxy::OperatorsAnswer Operators::events(const http::Request& request, const Caller& caller) {
   const Target target(request.target);
+  if (caller.session && caller.number == 0 && !caller.token) {
+    return unauthorized("There is no such session", "Sign in: the session has ended.");
+  }
   if (request.method == "HEAD") return events_.head(target.query);
   if (request.method != "GET") return not_allowed("GET, HEAD");
   std::function<bool()> is_allowed = [this, token = caller.token] { return !token || token_.has(*token); };

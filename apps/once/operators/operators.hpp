@@ -41,6 +41,9 @@ class Operators {
   // before it, the answer is 503. What needs no store is answered within the call.
   void answer_later(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done);
 
+  // Ends the act on many records that is under way, and begins no other. All else is still answered. Does not wait.
+  void stop_bulk();
+
   // Requests that wait or come later are answered with 503, and streams of events end. Does not wait for the one that
   // is carried out.
   void stop();

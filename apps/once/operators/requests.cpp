@@ -218,6 +218,11 @@ bool is_loopback_host(std::string_view host) {
   return host.starts_with("127.") && host.find_first_not_of(digits_and_dots) == std::string_view::npos;
 }
 
+void refuse_long(const http::Request& request) {
+  constexpr std::size_t most_bytes = 4096;
+  if (request.body.size() > most_bytes) throw wrong("the body has more than 4096 bytes");
+}
+
 std::optional<http::Answer> refuse_other_than_json(const http::Request& request) {
   const std::string_view* const type = header_of(request, "Content-Type");
   if (type != nullptr && http::same_name(type->substr(0, type->find_first_of("; ")), "application/json")) {

@@ -78,6 +78,9 @@ std::vector<std::string_view> values_of(const http::Request& request, std::strin
 // Of a Host header: "127.0.0.1:9100", "localhost", "[::1]:9100": hosts that no web page can have.
 bool is_loopback_host(std::string_view host);
 
+// Throws unless the body is at most 4 KiB: for what is read on the server's own thread.
+void refuse_long(const http::Request& request);
+
 // 415 unless the body is JSON.
 std::optional<http::Answer> refuse_other_than_json(const http::Request& request);
 
