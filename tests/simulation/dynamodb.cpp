@@ -136,7 +136,8 @@ class DynamoDb::Plug final : public aws::Transport {
       return done({.status = answer.status, .body = std::move(answer.body)});
     }
     if (client_ == nullptr) return done({.error = Error{ErrorKind::in_doubt, "the process has ended"}});
-    client_->call(std::move(call), [this, operation = call.operation, asking = all_.asking_,
+    std::string operation = call.operation;
+    client_->call(std::move(call), [this, operation = std::move(operation), asking = all_.asking_,
                                     done = std::move(done)](aws::Reply reply) mutable {
       all_.plant(operation, reply);
       // What the store goes on to ask is for the same.
