@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { act_words, acts_for, word } from "./words.js";
 import { local, name_of, plain, to_base64 } from "./format.js";
-import { Copy, Dialog } from "./parts.js";
+import { Copy, Dialog, use_sending } from "./parts.js";
 import { command_for } from "./command.js";
 import { http_answer, http_type, run_result, run_type } from "./encodings.js";
 
@@ -150,10 +150,9 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
   const [form, set_form] = useState(() => first_form(act, opened));
   const [preview, set_preview] = useState(null);
   const [tries, set_tries] = useState(0);         // Of the dry run, while no answer comes.
-  const [busy, set_busy] = useState(false);
+  const [busy, send] = use_sending();
   const [error, set_error] = useState(null);      // {text}
   const [changed, set_changed] = useState(null);  // {record, tag}: as it is, after 412
-  const sending = useRef(false);
   const fields = useRef();
   const { name, means } = act_words[act];
   const key = opened.stored_key_hex;
@@ -193,22 +192,13 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
 
   useEffect(() => { fields.current.elements.reason.focus(); }, []);
 
-  const submit = async (event) => {
-    event.preventDefault();
-    if (sending.current) return;
-    const reason = form.reason.trim();
-    if (!reason) {
-      set_error({ text: "Say why: the reason is kept in the record." });
-      fields.current.elements.reason.focus();
-      return;
-    }
-    sending.current = true;
-    set_busy(true);
+  // True: it was done.
+  const ask = async (reason) => {
     set_error(null);
     try {
       const answer = await api.act(key, request_names[act], body_of(act, { ...form, reason }), seen.tag);
       onDone({ text: sentence(answer.body.message), remark: answer.body.remark, removed: act === "remove" });
-      return;
+      return true;
     } catch (problem) {
       if (problem.status === 412) {
         if (problem.record) set_changed({ record: problem.record, tag: problem.tag });
@@ -219,7 +209,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
           const now = await what_became(act, key, seen.record, reason, session.name);
           if (now.done) {
             onDone({ text: "The answer was lost, but it was done.", removed: act === "remove" });
-            return;
+            return true;
           }
           if (now.same) set_error({ text: `${problem.message} The record is as it was: it was not done.` });
           else set_changed({ record: now.body, tag: now.tag });
@@ -229,9 +219,18 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
       } else {
         set_error({ text: problem.message, may_force: problem.kind === "refused" });
       }
+      return false;
     }
-    sending.current = false;
-    set_busy(false);
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    const reason = form.reason.trim();
+    if (reason) {
+      send(() => ask(reason));
+      return;
+    }
+    set_error({ text: "Say why: the reason is kept in the record." });
+    fields.current.elements.reason.focus();
   };
 
   const look_again = () => {

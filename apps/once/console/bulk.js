@@ -6,7 +6,7 @@ import { go, to_acts, to_bulk, to_record, to_records } from "./router.js";
 import { Standing, act_words, word } from "./words.js";
 import { Time, count, field, name_of, plain, plural } from "./format.js";
 import { ActFields, Field, body_of, first_form, request_names } from "./acts.js";
-import { Dialog, Failed, Waiting } from "./parts.js";
+import { Dialog, Failed, Waiting, use_sending } from "./parts.js";
 import { filter_of } from "./selection.js";
 
 const soon_ms = 1000;  // Until the next look at one that goes on.
@@ -45,8 +45,7 @@ export function BulkDialog({ act, query, selection, matching, example, onClose }
   const first = selection.rows.size ? [...selection.rows.values()][0] : example;
   const [form, set_form] = useState(() => first_form(act, first || {}));
   const [error, set_error] = useState(null);
-  const [busy, set_busy] = useState(false);
-  const sending = useRef(false);
+  const [busy, send] = use_sending();
   const fields = useRef();
   const { name } = act_words[act];
   const what = selection.all ? `all${matching ? ` ${matching}` : ""} that match` : plural(selection.rows.size, "operation", "operations");
@@ -56,31 +55,31 @@ export function BulkDialog({ act, query, selection, matching, example, onClose }
     set_form((old) => ({ ...old, [member]: type === "checkbox" ? checked : value }));
     set_error(null);
   };
-  const submit = async (event) => {
-    event.preventDefault();
-    if (sending.current) return;
-    const reason = form.reason.trim();
-    if (!reason) {
-      set_error(new Error("Say why: the reason is kept in each record."));
-      fields.current.elements.reason.focus();
-      return;
-    }
-    sending.current = true;
-    set_busy(true);
+  // True: it is planned.
+  const plan = async (reason) => {
     set_error(null);
+    const seen = [...selection.rows.values()];
+    const chosen = selection.all ? { filter: filter_of(query) }
+      : { keys: [...selection.rows.keys()], tags: seen.map(({ owner, revision }) => `"${owner}-${revision}"`) };
     try {
-      const seen = [...selection.rows.values()];
-      const chosen = selection.all ? { filter: filter_of(query) }
-        : { keys: [...selection.rows.keys()], tags: seen.map(({ owner, revision }) => `"${owner}-${revision}"`) };
       const { body } = await api.plan_bulk({ act: request_names[act], ...chosen, ...body_of(act, { ...form, reason }) });
       selection.clear();
       go(to_bulk(body.id));
-      return;
+      return true;
     } catch (problem) {
       set_error(problem);
+      return false;
     }
-    sending.current = false;
-    set_busy(false);
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    const reason = form.reason.trim();
+    if (reason) {
+      send(() => plan(reason));
+      return;
+    }
+    set_error(new Error("Say why: the reason is kept in each record."));
+    fields.current.elements.reason.focus();
   };
   return html`<${Dialog} title=${`${name} ${what}`} onClose=${onClose}>
     <form ref=${fields} onSubmit=${submit} novalidate>
@@ -116,13 +115,9 @@ function Planned({ bulk }) {
 function Start({ bulk, reload, title }) {
   const [typed, set_typed] = useState("");
   const [error, set_error] = useState(null);
-  const [busy, set_busy] = useState(false);
-  const sending = useRef(false);
+  const [busy, send] = use_sending();
   const input = useRef();
-  const ask = async (request) => {
-    if (sending.current) return;
-    sending.current = true;
-    set_busy(true);
+  const ask = (request) => send(async () => {
     set_error(null);
     try {
       await request();
@@ -130,10 +125,8 @@ function Start({ bulk, reload, title }) {
       set_error(problem.status === undefined || problem.status === 503
         ? new Error(`${problem.message} It may have started: this page says so as soon as it knows.`) : problem);
     }
-    sending.current = false;
-    set_busy(false);
     reload();
-  };
+  });
   const submit = (event) => {
     event.preventDefault();
     if (typed.replace(/\s/g, "") !== String(bulk.count)) {

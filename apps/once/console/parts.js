@@ -17,6 +17,20 @@ export function Copy({ text, what = "Copy", name }) {
 
 export const Failed = ({ error }) => html`<p class="notice is-bad" role="alert">${error.message}</p>`;
 
+// [busy, send(work)]: one work at a time. One that answers true has left the screen, and nothing is sent after it.
+export function use_sending() {
+  const [busy, set_busy] = useState(false);
+  const sending = useRef(false);  // A second click comes before the button is drawn as disabled.
+  return [busy, async (work) => {
+    if (sending.current) return;
+    sending.current = true;
+    set_busy(true);
+    if (await work()) return;
+    sending.current = false;
+    set_busy(false);
+  }];
+}
+
 // Grey rows, but only if it takes 200 ms.
 export function Waiting({ rows = 3 }) {
   const [late, set_late] = useState(false);
