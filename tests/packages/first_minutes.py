@@ -36,7 +36,7 @@ WANTED = {
 PREPARED = {"postgresql": ["pg_ctlcluster 15 main start", "runuser -u postgres -- createuser --superuser root"]}
 ENDED = {"postgresql": "pg_ctlcluster 15 main stop -m immediate"}
 TABLE = ("<!-- The table is by tools/first-minutes --write -->\n", "<!-- to here. -->\n")
-FOLDER = "/root/page"
+FOLDER = "/srv/page"
 # How pip gets at PyPI here.
 FOR_PIP = {name: value for name, value in os.environ.items() if re.match(r"PIP_(?!FIND_LINKS)|(https?|no|all)_proxy$", name, re.I)}
 taken = {}
@@ -89,8 +89,8 @@ class Bare(pages.Player):
         """By apt, as docs/install.md has it."""
         files = ["once", *(name for name in WANTED[self.name] if name in DEBS)]
         for name in files:
-            shutil.copy(DEBS[name], self.root / "root")
-        wanted = [f"/root/{DEBS[name].name}" if name in DEBS else name for name in ["once", *WANTED[self.name]]]
+            shutil.copy(DEBS[name], self.root / "srv")
+        wanted = [f"/srv/{DEBS[name].name}" if name in DEBS else name for name in ["once", *WANTED[self.name]]]
         began = time.monotonic()
         for command in (["update"], ["install", "-y", *wanted]):
             bare.run(*OUTSIDE, "chroot", self.root, "apt-get", "-q", "-o", "Acquire::Retries=3", *command, env=self.env)
