@@ -29,9 +29,9 @@ class SessionsTest : public ::testing::Test {
 TEST_F(SessionsTest, NeedsBothHalvesOfOneSession) {
   const auto one = sessions.open({.name = "alice"});
   const auto other = sessions.open({.name = "bob", .reads_only = true});
-  EXPECT_EQ(sessions.find(one.cookie, one.header)->name, "alice");
-  EXPECT_FALSE(sessions.find(one.cookie, one.header)->reads_only);
-  EXPECT_TRUE(sessions.find(other.cookie, other.header)->reads_only);
+  EXPECT_EQ(sessions.find(one.cookie, one.header)->identity.name, "alice");
+  EXPECT_FALSE(sessions.find(one.cookie, one.header)->identity.reads_only);
+  EXPECT_TRUE(sessions.find(other.cookie, other.header)->identity.reads_only);
   EXPECT_FALSE(sessions.find(one.cookie, other.header));
   EXPECT_FALSE(sessions.find(one.cookie, ""));
   EXPECT_FALSE(sessions.find("", one.header));
@@ -116,9 +116,9 @@ TEST_F(SessionsTest, EndsWithTheTokenItBeganWith) {
 TEST_F(SessionsTest, IsUsedByItsNumberToo) {
   const auto first = sessions.open({.name = "alice"});
   const auto second = sessions.open({.name = "alice"});
-  const auto number = sessions.number_of(first.cookie, first.header);
-  EXPECT_NE(number, sessions.number_of(second.cookie, second.header));
-  EXPECT_EQ(sessions.number_of(first.cookie, second.header), 0U);
+  const auto number = sessions.find(first.cookie, first.header)->number;
+  EXPECT_NE(number, 0U);
+  EXPECT_NE(number, sessions.find(second.cookie, second.header)->number);
   EXPECT_FALSE(sessions.use(0));
   clock->advance(20min);
   EXPECT_TRUE(sessions.use(number));

@@ -23,7 +23,6 @@ constexpr std::string_view folder = "/console";
 constexpr std::string_view session_path = "/v1/session";
 
 std::string_view path_of(const http::Request& request) { return request.target.substr(0, request.target.find('?')); }
-bool reads(const http::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
 
 const char* role_of(const Identity& identity) { return identity.reads_only ? "reader" : "operator"; }
 
@@ -113,7 +112,7 @@ http::Answer file_answer(const http::Request& request, std::string_view name) {
 }  // namespace
 
 std::optional<http::Answer> refuse_reader(const http::Request& request, const Caller& caller) {
-  if (reads(request) || !caller.session || !caller.session->reads_only) return std::nullopt;
+  if (is_read(request) || !caller.session || !caller.session->reads_only) return std::nullopt;
   return operators_problem("role", 403, "A reader changes nothing",
                            "This session or token has the role reader. Nothing was changed.");
 }
@@ -157,7 +156,7 @@ std::optional<http::Answer> Console::answer(const http::Request& request) {
   if (!is_session && !is_file) return std::nullopt;
   if (auto refused = refuse_host(request)) return refused;
   const bool may_write = is_session && (request.method == "POST" || request.method == "DELETE");
-  if (!reads(request) && !may_write) return not_allowed(is_session ? "GET, HEAD, POST, DELETE" : "GET, HEAD");
+  if (!is_read(request) && !may_write) return not_allowed(is_session ? "GET, HEAD, POST, DELETE" : "GET, HEAD");
   if (!options_.by_links && !token_.is_set()) {
     return forbidden("The console is off", "Start this program with --admin-token-file to use the console.");
   }
@@ -181,13 +180,14 @@ std::optional<http::Answer> Console::admit(const http::Request& request, Caller&
   end_changed();  // Also one that signed in while the token was read again.
   caller.notes = &notes_;
   for (const std::string_view cookie : cookies(request)) {
-    if (caller.session) break;
-    // First its number: a session that ends in between is refused, and never one that nothing could end.
-    caller.number = sessions_.number_of(cookie, half_of(request));
-    if (caller.number != 0) caller.session = sessions_.find(cookie, half_of(request));
+    const auto found = sessions_.find(cookie, half_of(request));
+    if (!found) continue;
+    caller.session = found->identity;
+    caller.number = found->number;
+    break;
   }
   if (!caller.session) return unauthorized("There is no such session", "Sign in: the session has ended, or never was.");
-  if (reads(request)) return std::nullopt;
+  if (is_read(request)) return std::nullopt;
   if (auto refused = refuse_site(request)) return refused;
   return path_of(request) == session_path ? std::nullopt : refuse_reader(request, caller);
 }
@@ -213,7 +213,7 @@ http::Answer Console::session(const http::Request& request) {
   if (request.method == "POST") return sign_in(request);
   Caller caller;
   if (auto refused = admit(request, caller)) return std::move(*refused);
-  if (reads(request)) {
+  if (is_read(request)) {
     return json_answer(200, {{"name", caller.session->name}, {"role", role_of(*caller.session)}});
   }
   for (const std::string_view cookie : cookies(request)) sessions_.end(cookie, half_of(request));

@@ -75,10 +75,6 @@ http::Answer too_many() {
   return answer;
 }
 
-http::Answer ending_now() {
-  return operators_problem("stopping", 503, "The program is ending", "No stream of events begins.");
-}
-
 }  // namespace
 
 // A client with a stream.
@@ -395,7 +391,7 @@ proxy::OperatorsAnswer Events::open(std::string_view query, bool resumes, std::f
   viewer->topics = topics_of(query, shared_->options.most_keys);
   viewer->resets = resumes;
   const std::lock_guard lock(shared_->mutex);
-  if (shared_->ending) return ending_now();
+  if (shared_->ending) return stopping();
   if (shared_->viewers.size() >= shared_->options.most_viewers) return too_many();
   shared_->add(viewer);
   return {stream_head(), std::make_unique<Stream>(shared_, std::move(viewer))};

@@ -55,7 +55,7 @@ std::string key_of(std::string_view digits) {
 // `rest`: of the path, behind "/v1/records/".
 http::Answer route_record(const StoreAccess& access, const http::Request& request, const Caller& caller,
                           const Target& target, std::string_view rest) {
-  const bool reads = request.method == "GET" || request.method == "HEAD";
+  const bool reads = is_read(request);
   const auto slash = rest.find('/');
   const std::string_view digits = rest.substr(0, slash);
   if (slash == std::string_view::npos) {
@@ -74,8 +74,6 @@ http::Answer route_record(const StoreAccess& access, const http::Request& reques
   target.refuse_query();
   return act_on_one(access, request, caller, key_of(digits), *act);
 }
-
-bool is_read(const http::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
 
 // Those that need no store: all but the making of a plan, whose body may be large.
 std::optional<http::Answer> route_bulk(BulkActs& bulk, const http::Request& request, const Caller& caller) {
@@ -205,9 +203,6 @@ http::Answer Operators::answer(const http::Request& request) const {
 
 proxy::OperatorsAnswer Operators::events(const http::Request& request, const Caller& caller) {
   const Target target(request.target);
-  if (caller.session && caller.number == 0 && !caller.token) {
-    return unauthorized("There is no such session", "Sign in: the session has ended.");
-  }
   if (request.method == "HEAD") return events_.head(target.query);
   if (request.method != "GET") return not_allowed("GET, HEAD");
   std::function<bool()> is_allowed = [this, token = caller.token] { return !token || token_.has(*token); };

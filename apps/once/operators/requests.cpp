@@ -210,6 +210,8 @@ std::vector<std::string_view> values_of(const http::Request& request, std::strin
   return found;
 }
 
+bool is_read(const http::Request& request) { return request.method == "GET" || request.method == "HEAD"; }
+
 bool is_loopback_host(std::string_view host) {
   if (host.starts_with("[::1]")) return host.size() == 5 || host[5] == ':';
   host = host.substr(0, host.find(':'));

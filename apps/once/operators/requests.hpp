@@ -75,6 +75,8 @@ std::optional<Tag> tag_of(std::string_view text);
 const std::string_view* header_of(const http::Request& request, std::string_view name);
 std::vector<std::string_view> values_of(const http::Request& request, std::string_view name);  // All of them.
 
+bool is_read(const http::Request& request);  // GET or HEAD.
+
 // Of a Host header: "127.0.0.1:9100", "localhost", "[::1]:9100": hosts that no web page can have.
 bool is_loopback_host(std::string_view host);
 

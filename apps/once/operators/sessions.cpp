@@ -100,18 +100,12 @@ Sessions::Halves Sessions::open(Identity identity, std::optional<Sha256> credent
   return halves;
 }
 
-std::optional<Identity> Sessions::find(std::string_view cookie, std::string_view header) {
+std::optional<Sessions::Found> Sessions::find(std::string_view cookie, std::string_view header) {
   const std::lock_guard lock(mutex_);
   Session* const session = of(cookie, header);
   if (session == nullptr) return std::nullopt;
   session->used = clock_->uptime();
-  return session->identity;
-}
-
-std::uint64_t Sessions::number_of(std::string_view cookie, std::string_view header) {
-  const std::lock_guard lock(mutex_);
-  const Session* const session = of(cookie, header);
-  return session == nullptr ? 0 : session->number;
+  return Found{session->identity, session->number};
 }
 
 bool Sessions::use(std::uint64_t number) {

@@ -59,10 +59,13 @@ class Sessions {
   };
   // `credential`: what the identity signed in with, if it may change: see end_unless().
   Halves open(Identity identity, std::optional<Sha256> credential = std::nullopt);
+  struct Found {
+    Identity identity;
+    std::uint64_t number = 0;  // Never 0, and no other session's.
+  };
   // Counts as a use. Empty: there is no such session, or no longer.
-  std::optional<Identity> find(std::string_view cookie, std::string_view header);
-  // The same by a number instead of its secrets, for what goes on after the request. 0: there is none.
-  std::uint64_t number_of(std::string_view cookie, std::string_view header);
+  std::optional<Found> find(std::string_view cookie, std::string_view header);
+  // The same by its number instead of its secrets, for what goes on after the request.
   bool use(std::uint64_t number);
   void end(std::string_view cookie, std::string_view header);
   // Ends the sessions whose credential is not good any more for whom they are. Those without one stay.
