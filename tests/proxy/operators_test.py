@@ -1,4 +1,5 @@
 """The operators' API of `once proxy`, with curl: what the commands do, by HTTP, to a proxy that is at work."""
+import hashlib
 import json
 import pathlib
 import re
@@ -35,7 +36,7 @@ class Operators(ProxyCase):
                               ).stdout.decode().replace("\r\n", "\n")
 
     def leave_unknown(self, key, *arguments):
-        """A proxy is killed while the service charges; another one finds the claim, and that it lapsed."""
+        """A proxy is killed while the service charges; another one finds the claim, and that it lapsed: returns that."""
         process = self.admin_proxy(*arguments)
         self.service.hold = True
         client = subprocess.Popen(["curl", "-sS", "--max-time", "60", "-H", f"Idempotency-Key: {key}", "-d", "cents=500",
@@ -49,8 +50,9 @@ class Operators(ProxyCase):
         self.service.hold = False
         self.service.go.set()
         self.lapse()
-        self.admin_proxy(*arguments)
+        process = self.admin_proxy(*arguments)
         self.assertIn("problem:outcome-unknown", self.post(key, "cents=500"))
+        return process
 
     def test_what_is_unknown_is_found_and_decided(self):
         self.leave_unknown("order-17")
@@ -114,6 +116,33 @@ class Operators(ProxyCase):
         self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
         self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdef")[0], 401)
         self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer fedcba9876543210")[0], 200)
+
+    def test_the_audit_log_has_what_programs_do_and_is_opened_again(self):
+        audit, tokens, token = self.path("audit"), self.path("tokens"), "0123456789abcdef"
+        tokens.write_text(f"alice operator {hashlib.sha256(token.encode()).hexdigest()}\n")
+        tokens.chmod(0o600)
+        process = self.leave_unknown("order-17", "--admin-token-file", tokens, "--audit-log", audit)
+        bearer = ["-H", f"Authorization: Bearer {token}"]
+        record = self.api("/v1/records?state=unknown", *bearer)[2]["records"][0]
+        path = f"/v1/records/{record['stored_key_hex']}"
+        tag = f'If-Match: "{record["owner"]}-{record["revision"]}"'
+        self.assertEqual(self.api(f"{path}/release", "-H", tag, *bearer, body={"reason": "not charged"})[0], 200)
+
+        def told(file):
+            return [(line["event"], line["who"], line.get("stored_key_hex"), line.get("reason"), line.get("outcome"))
+                    for line in map(json.loads, file.read_text().splitlines())]
+        acts = [("act", "alice", record["stored_key_hex"], "not charged", None),
+                ("acted", "alice", record["stored_key_hex"], "not charged", "done")]
+        self.assertEqual(told(audit), acts)
+        self.assertEqual(self.api("/v1/acts", *bearer)[2]["source"], "audit log")
+        kept = audit.rename(self.path("audit.1"))
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertEqual(self.api(f"{path}?include=input", *bearer)[0], 200)
+        self.assertEqual(told(audit), [("show", "alice", record["stored_key_hex"], None, None)])
+        self.assertEqual(told(kept), acts)
+        self.expect(self.once("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--no-principal",
+                              "--audit-log", self.path("none/audit")), 243, stderr=b"cannot open the audit log")
 
     def test_without_a_token_it_is_for_this_host_and_not_for_browsers(self):
         self.admin_proxy()

@@ -45,8 +45,7 @@ struct ConsoleFlags {
 
 // Blocks them for the whole process, if done before any other thread starts.
 Fd take_end_signals() {
-  // A line for the audit log that is too long for the limit of a file's size is refused, and ends nobody.
-  for (const int ignored : {SIGPIPE, SIGXFSZ, SIGTTIN}) std::signal(ignored, SIG_IGN);
+  for (const int ignored : {SIGPIPE, SIGTTIN}) std::signal(ignored, SIG_IGN);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -149,9 +148,7 @@ void add_console(CLI::App& app, Invocation& invocation) {
   command->add_option("--who", flags->who, "Who changes records in the page; kept in them (default: USER@HOST)");
   command->add_flag("--read-only", flags->read_only, "The page changes nothing");
   command->add_option("--stats-interval", flags->stats_interval, stats_interval_help)->capture_default_str();
-  command->add_option(
-      "--audit-log", flags->audit_log,
-      "A file to which a line of JSON is added for each sign-in, payload shown, and change (default: none)");
+  command->add_option("--audit-log", flags->audit_log, audit_log_help);
   command->footer(
       "Prints a link that signs one browser in, once and within 60 s. Enter at a terminal prints another one. Ends "
       "with\n"

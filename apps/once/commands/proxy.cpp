@@ -23,6 +23,7 @@
 
 #include "commands/commands.hpp"
 #include "operators/admin_token.hpp"
+#include "operators/audit_log.hpp"
 #include "operators/console.hpp"
 #include "operators/operators.hpp"
 #include "operators/overview.hpp"
@@ -151,7 +152,7 @@ class Reloading {
  public:
   // `rules`: the present ones. `complete`: applied to rules before they are used.
   Reloading(const ProxyCommand& command, Given given, http::Routes rules, proxy::Proxy& proxy,
-            std::vector<AdminToken*> tokens, Console& console, AccessLog& log,
+            std::vector<AdminToken*> tokens, Console& console, AuditLog* audit, AccessLog& log,
             std::function<http::Routes(http::Routes)> complete)
       : command_(command),
         given_(std::move(given)),
@@ -159,6 +160,7 @@ class Reloading {
         proxy_(proxy),
         tokens_(std::move(tokens)),
         console_(console),
+        audit_(audit),
         log_(log),
         complete_(std::move(complete)) {}
 
@@ -191,6 +193,7 @@ class Reloading {
       console_.end_changed();
       proxy_.reload_certificates();
       log_.reopen(reading.settings.access_log);
+      if (audit_ != nullptr) audit_->reopen();
       tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
       proxy_.set_rules(complete_(reading.settings.rules));
       rules_ = reading.settings.rules;
@@ -228,6 +231,7 @@ class Reloading {
   proxy::Proxy& proxy_;
   const std::vector<AdminToken*> tokens_;
   Console& console_;
+  AuditLog* const audit_;  // Null: none.
   AccessLog& log_;
   const std::function<http::Routes(http::Routes)> complete_;
 };
@@ -255,7 +259,9 @@ int run_proxy(const ProxyCommand& command) {
     settings.proxy.more_metrics = [&look] { return look->text(); };
   }
   RecentEvents recent;
-  Console console(token, {.by_tls = settings.proxy.admin_certificate.has_value()});
+  std::optional<AuditLog> audit;
+  if (!settings.audit_log.empty()) audit.emplace(settings.audit_log);
+  Console console(token, {.by_tls = settings.proxy.admin_certificate.has_value(), .audit = audit ? &*audit : nullptr});
   Operators operators(access, token, overview_sources(look ? &*look : nullptr, &recent), &console);
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
     operators.answer_later(request, std::move(done));
@@ -285,8 +291,8 @@ int run_proxy(const ProxyCommand& command) {
         std::to_string(files) + " files (ulimit -Hn), enough for " + std::to_string(files / 2) +
         " connections: raise the limit, or lower --max-connections");
   }
-  Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, console, log,
-                      complete);
+  Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, console,
+                      audit ? &*audit : nullptr, log, complete);
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP)
     metrics->count_reload(reloading.reload(settings.stop_within));

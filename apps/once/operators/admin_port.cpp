@@ -21,6 +21,9 @@ void check_admin(const proxy::Address& address, bool has_token) {
                       " could change records. Name a file with a token (admin-token-file), or listen on 127.0.0.1");
 }
 
+const char* const audit_log_help =
+    "A file to which a line of JSON is added for each sign-in, payload shown, and change (default: none)";
+
 void add_admin_flags(CLI::App& command, AdminFlags& flags) {
   command.add_option(
       "--admin", flags.address,
@@ -31,6 +34,7 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
                      "NAME reader|operator SHA256; needed unless HOST is a loopback address");
   command.add_option("--metrics-token-file", flags.metrics_token_file,
                      "A file with another token, which /metrics requires (default: none)");
+  command.add_option("--audit-log", flags.audit_log, audit_log_help);
   command.add_option("--stats-interval", flags.stats_interval, stats_interval_help)->capture_default_str();
 }
 
@@ -41,7 +45,8 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
   if (flags.address.empty()) return;
   const proxy::Address address = parse_admin(flags.address, "--admin");
   check_admin(address, token_.is_set());
-  console_.emplace(token_, ConsoleOptions{});
+  if (!flags.audit_log.empty()) audit_.emplace(flags.audit_log);
+  console_.emplace(token_, ConsoleOptions{.audit = audit_ ? &*audit_ : nullptr});
   operators_.emplace(access, token_, std::move(sources), &*console_);
   proxy::AdminOptions options{.listen = address,
                               .metrics = std::move(metrics),

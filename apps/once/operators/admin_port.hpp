@@ -11,6 +11,7 @@
 #include <once/frontends/proxy.hpp>
 
 #include "operators/admin_token.hpp"
+#include "operators/audit_log.hpp"
 #include "operators/console.hpp"
 #include "operators/operators.hpp"
 #include "settings/access.hpp"
@@ -30,8 +31,10 @@ struct AdminFlags {
   std::string address;  // Empty: no port.
   std::string token_file;
   std::string metrics_token_file;
+  std::string audit_log;               // Empty: none.
   std::string stats_interval = "60s";  // See parse_stats_interval(). Its caller looks at the store.
 };
+extern const char* const audit_log_help;
 void add_admin_flags(CLI::App& command, AdminFlags& flags);
 
 class AdminPort {
@@ -49,6 +52,7 @@ class AdminPort {
  private:
   AdminToken token_;
   AdminToken metrics_token_;
+  std::optional<AuditLog> audit_;
   std::optional<Console> console_;
   std::optional<Operators> operators_;
   std::optional<proxy::AdminServer> server_;  // Uses the others.

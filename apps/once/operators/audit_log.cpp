@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include <once/error.hpp>
 
 #include "operators/answers.hpp"
+#include "platform/line_sink.hpp"
 
 namespace once::cli {
 
@@ -29,10 +32,30 @@ Fd open_to_append(const std::string& file) {
 
 }  // namespace
 
-AuditLog::AuditLog(const std::string& file) : file_(open_to_append(file)), sink_(file_.get()) {}
+struct AuditLog::File {
+  explicit File(const std::string& name) : file(open_to_append(name)), sink(file.get()) {}
+
+  const Fd file;
+  LineSink sink;
+};
+
+AuditLog::AuditLog(std::string file) : name_(std::move(file)), file_(std::make_shared<File>(name_)) {
+  std::signal(SIGXFSZ, SIG_IGN);  // A line beyond the limit of a file's size is refused, and ends nobody.
+}
+
+void AuditLog::reopen() {
+  auto opened = std::make_shared<File>(name_);
+  const std::lock_guard lock(mutex_);
+  file_ = std::move(opened);
+}
+
+std::shared_ptr<AuditLog::File> AuditLog::present() const {
+  const std::lock_guard lock(mutex_);
+  return file_;
+}
 
 bool AuditLog::write(const Json& line) {
-  return sink_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return present()->sink.write(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 std::uint64_t AuditLog::Written::size() const {
@@ -54,7 +77,8 @@ std::string AuditLog::Written::read(std::uint64_t at, std::uint64_t bytes) const
 }
 
 std::optional<AuditLog::Written> AuditLog::open_again() const {
-  Fd file(open(("/proc/self/fd/" + std::to_string(file_.get())).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const std::shared_ptr<File> now = present();
+  Fd file(open(("/proc/self/fd/" + std::to_string(now->file.get())).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   return Written(std::move(file));

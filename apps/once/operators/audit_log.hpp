@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -10,7 +12,6 @@
 #include <once/frontends/http/message.hpp>
 
 #include "platform/file.hpp"
-#include "platform/line_sink.hpp"
 
 namespace once::cli {
 
@@ -18,7 +19,10 @@ namespace once::cli {
 class AuditLog {
  public:
   // Appends to the file, which is made if it is not there, for this user alone. Throws Exception(unavailable).
-  explicit AuditLog(const std::string& file);
+  explicit AuditLog(std::string file);
+
+  // Opens the file again, by its name: after a rotation. Throws as the constructor, and then keeps the old file.
+  void reopen();
 
   // False: not written as a whole. `line`: an object.
   [[nodiscard]] bool write(const nlohmann::ordered_json& line);
@@ -37,8 +41,12 @@ class AuditLog {
   [[nodiscard]] std::optional<Written> open_again() const;
 
  private:
-  const Fd file_;
-  LineSink sink_;
+  struct File;
+  [[nodiscard]] std::shared_ptr<File> present() const;
+
+  const std::string name_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<File> file_;  // Guarded by it. What is being written keeps its file.
 };
 
 // A request that must not be answered because its line could not be written: 503.

@@ -381,6 +381,7 @@ std::vector<Setting> table() {
           "token: NAME reader|operator SHA256; needed unless HOST is a loopback address"),
       text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
                                                "A file with another token, which /metrics requires (default: none)"),
+      text<&ProxySettings::audit_log>("audit-log", {}, audit_log_help),
       duration<&ProxySettings::stats_interval, parse_stats_interval>("stats-interval", "60s", stats_interval_help),
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
