@@ -160,6 +160,40 @@ TEST_F(ConsoleTest, SaysThatItNeedsAToken) {
   expect_problem(served.ask("GET", "/v1/records", "", {{"Origin", "http://127.0.0.1:9100"}}), 403, "forbidden");
 }
 
+TEST_F(ConsoleTest, IsUnderTheNameOfItsOriginTooAndSpeaksTlsThere) {
+  const AdminToken known(file, "--admin-token-file");
+  Served served(store, known, {.host = console_host("https://Ops.example.com:443", true), .clock = clock});
+  const std::string token_in_json = R"({"token":"0123456789abcdef"})";
+  for (const char* const host : {"ops.example.com", "OPS.example.com:443"}) {
+    served.host = host;
+    EXPECT_EQ(served.ask("GET", "/console/").status, 200U) << host;
+    const http::Answer answer = served.sign_in(token_in_json);
+    ASSERT_EQ(answer.status, 200U) << host;
+    EXPECT_THAT(*http::find_header(answer.headers, "Set-Cookie"), StartsWith("__Host-once-443=")) << host;
+    EXPECT_THAT(*http::find_header(answer.headers, "Set-Cookie"), HasSubstr("; Secure")) << host;
+    EXPECT_EQ(served.get("/v1/records").status, 200U) << host;
+  }
+  for (const char* const host : {"ops.example.com:9100", "evil.example", "ops.example.com.evil.example", ""}) {
+    served.host = host;
+    expect_problem(served.get("/v1/records"), 403, "forbidden");
+    expect_problem(served.ask("GET", "/console/"), 403, "forbidden", "https://ops.example.com");
+  }
+  served.host = "localhost:9100";  // Plain HTTP, as before.
+  EXPECT_THAT(*http::find_header(served.sign_in(token_in_json).headers, "Set-Cookie"), StartsWith("once-9100="));
+  EXPECT_EQ(served.get("/v1/records").status, 200U);
+}
+
+TEST_F(ConsoleTest, TakesOnlyAnOriginOfTlsWhereSomebodyCanSignIn) {
+  EXPECT_EQ(console_host("", false), "");
+  EXPECT_EQ(console_host("https://[2001:DB8::1]:8443", true), "[2001:db8::1]:8443");
+  for (const char* const origin :
+       {"http://ops.example.com", "ops.example.com", "https://", "https://a/b", "https://a/", "https://a:b",
+        "https://a:", "https://:443", "https://alice@a", "https://a b", "*"}) {
+    EXPECT_THROW(console_host(origin, true), Exception) << origin;
+  }
+  EXPECT_THROW(console_host("https://ops.example.com", false), Exception);
+}
+
 TEST_F(ConsoleTest, HasACookieOfItsOwnPortAndScheme) {
   Served served(store, token, {.by_links = true, .by_tls = true, .clock = clock});
   for (const auto& [host, name] :

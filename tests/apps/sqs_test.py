@@ -195,7 +195,7 @@ class Sqs(Queues):
         for order in ("good", "good", "bad", "gate"):
             self.send(url, {"order": order})
         poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--key-from", "payload", "--key", "order",
-                            "--admin", "0", "--log", "json", "--", "sh", "-c",
+                            "--admin", "0", "--audit-log", self.path("audit"), "--log", "json", "--", "sh", "-c",
                             "case $(cat) in *bad*) exit 1;; *gate*) read x <gate;; esac")
         port = json.loads(poller.stderr.readline())["why"].removeprefix("operators on port ")
 
@@ -224,6 +224,8 @@ class Sqs(Queues):
         self.assertEqual(page("readyz"), "ready\n")
         records = json.loads(page("v1/records?state=in_progress"))["records"]
         self.assertEqual([record["scope"] for record in records], [self.queue])
+        page(f"v1/records/{records[0]['stored_key_hex']}?include=input")
+        self.assertEqual([json.loads(line)["event"] for line in self.path("audit").read_text().splitlines()], ["show"])
         poller.send_signal(signal.SIGTERM)
         wait_until(lambda: page("readyz") == "503 stopping\n", "it stops")
         self.open_gate("gate")

@@ -157,6 +157,9 @@ class Operators(ProxyCase):
         path.chmod(0o644)
         self.expect(self.once(*common, "--admin-token-file", path), 64, stderr=b"every user of this host")
         self.expect(self.once(*common, "--admin-token-file", self.path("none")), 64, stderr=b"cannot be read")
+        for more, told in ((["--console-origin", "http://ops.example.com"], b"console-origin must be https://HOST[:PORT]"),
+                           (["--console-origin", "https://ops.example.com"], b"console-origin: nobody could sign in")):
+            self.expect(self.once(*common, *more), 64, stderr=told)
 
     def example(self, number):
         """One of the page's, for this proxy."""

@@ -261,7 +261,9 @@ int run_proxy(const ProxyCommand& command) {
   RecentEvents recent;
   std::optional<AuditLog> audit;
   if (!settings.audit_log.empty()) audit.emplace(settings.audit_log);
-  Console console(token, {.by_tls = settings.proxy.admin_certificate.has_value(), .audit = audit ? &*audit : nullptr});
+  Console console(token, {.by_tls = settings.proxy.admin_certificate.has_value(),
+                          .audit = audit ? &*audit : nullptr,
+                          .host = console_host(settings.console_origin, token.is_set())});
   Operators operators(access, token, overview_sources(look ? &*look : nullptr, &recent), &console);
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
     operators.answer_later(request, std::move(done));

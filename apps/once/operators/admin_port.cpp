@@ -34,6 +34,7 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
                      "NAME reader|operator SHA256; needed unless HOST is a loopback address");
   command.add_option("--metrics-token-file", flags.metrics_token_file,
                      "A file with another token, which /metrics requires (default: none)");
+  command.add_option("--console-origin", flags.console_origin, console_origin_help);
   command.add_option("--audit-log", flags.audit_log, audit_log_help);
   command.add_option("--stats-interval", flags.stats_interval, stats_interval_help)->capture_default_str();
 }
@@ -42,11 +43,12 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
                      std::function<std::string()> metrics, std::function<std::string()> unready,
                      OverviewSources sources)
     : token_(flags.token_file, "--admin-token-file"), metrics_token_(flags.metrics_token_file, "--metrics-token-file") {
+  std::string host = console_host(flags.console_origin, token_.is_set());
   if (flags.address.empty()) return;
   const proxy::Address address = parse_admin(flags.address, "--admin");
   check_admin(address, token_.is_set());
   if (!flags.audit_log.empty()) audit_.emplace(flags.audit_log);
-  console_.emplace(token_, ConsoleOptions{.audit = audit_ ? &*audit_ : nullptr});
+  console_.emplace(token_, ConsoleOptions{.audit = audit_ ? &*audit_ : nullptr, .host = std::move(host)});
   operators_.emplace(access, token_, std::move(sources), &*console_);
   proxy::AdminOptions options{.listen = address,
                               .metrics = std::move(metrics),

@@ -31,6 +31,7 @@ struct AdminFlags {
   std::string address;  // Empty: no port.
   std::string token_file;
   std::string metrics_token_file;
+  std::string console_origin;          // See console_host().
   std::string audit_log;               // Empty: none.
   std::string stats_interval = "60s";  // See parse_stats_interval(). Its caller looks at the store.
 };

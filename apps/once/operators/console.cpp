@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include <once/error.hpp>
 #include <once/fingerprint.hpp>
 
 #include "operators/answers.hpp"
 #include "operators/console_files.hpp"
 #include "operators/requests.hpp"
+#include "text/ascii.hpp"
 
 namespace once::cli {
 
@@ -68,6 +70,13 @@ std::optional<std::string_view> port_in(std::string_view host) {
   const std::string_view port = host.substr(colon + 1);
   const bool is_number = !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
   return is_number ? std::optional(port) : std::nullopt;
+}
+
+// So that hosts can be compared: browsers leave out the port of https.
+std::string plain_host(std::string_view host) {
+  std::string plain = text::lower(host);
+  if (port_in(plain) == "443") plain.resize(plain.size() - 4);
+  return plain;
 }
 
 const char* media_type(std::string_view name) {
@@ -128,21 +137,52 @@ bool Caller::note(Json line) const {
   return notes->write(line);
 }
 
+const char* const console_origin_help =
+    "https://HOST[:PORT], as browsers show it: the console is there too, behind a gateway that ends TLS\n"
+    "(default: at localhost only)";
+
+std::string console_host(std::string_view origin, bool has_token) {
+  if (origin.empty()) return {};
+  constexpr std::string_view scheme = "https://";
+  const std::string_view host = origin.substr(std::min(origin.size(), scheme.size()));
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]";
+  if (!http::same_name(origin.substr(0, scheme.size()), scheme) || host.empty() || host.front() == ':' ||
+      host.find_first_not_of(letters) != std::string_view::npos || !port_in(host)) {
+    throw Exception(ErrorKind::misuse,
+                    "console-origin must be https://HOST[:PORT], without a path: " + std::string(origin));
+  }
+  if (!has_token) {
+    throw Exception(ErrorKind::misuse,
+                    "console-origin: nobody could sign in. Name a file with a token (admin-token-file)");
+  }
+  return plain_host(host);
+}
+
 Console::Console(const AdminToken& token, ConsoleOptions options)
     : token_(token), options_(std::move(options)), notes_(options_.audit), sessions_(options_.clock) {}
 
 std::optional<http::Answer> Console::refuse_host(const http::Request& request) const {
   const auto hosts = values_of(request, "Host");
   if (hosts.size() == 1 && is_loopback_host(hosts[0]) && port_in(hosts[0])) return std::nullopt;
-  return forbidden("Not under this host name", "The console is at localhost and at loopback addresses only.");
+  if (hosts.size() == 1 && !options_.host.empty() && plain_host(hosts[0]) == options_.host) return std::nullopt;
+  return forbidden("Not under this host name",
+                   options_.host.empty() ? "The console is at localhost and at loopback addresses only."
+                                         : "The console is at https://" + options_.host + ", and at localhost.");
+}
+
+bool Console::is_secure(const http::Request& request) const {
+  if (options_.by_tls) return true;
+  const auto hosts = values_of(request, "Host");
+  return hosts.size() == 1 && !options_.host.empty() && plain_host(hosts[0]) == options_.host;
 }
 
 // Browsers send a cookie to all ports of a host, so its name has the port.
 std::string Console::cookie_name(const http::Request& request) const {
   const auto hosts = values_of(request, "Host");
   const std::string_view port = hosts.size() == 1 ? port_in(hosts[0]).value_or("") : "";
-  const std::string name = "once-" + std::string(port.empty() ? (options_.by_tls ? "443" : "80") : port);
-  return options_.by_tls ? "__Host-" + name : name;
+  const bool secure = is_secure(request);
+  const std::string name = "once-" + std::string(port.empty() ? (secure ? "443" : "80") : port);
+  return secure ? "__Host-" + name : name;
 }
 
 std::vector<std::string_view> Console::cookies(const http::Request& request) const {
@@ -257,7 +297,7 @@ http::Answer Console::sign_in(const http::Request& request) {
       json_answer(200, {{"name", caller.session->name}, {"role", role_of(*caller.session)}, {"half", halves.header}});
   answer.headers.push_back({"Set-Cookie", cookie_name(request) + "=" + halves.cookie +
                                               "; Path=/; HttpOnly; SameSite=Strict" +
-                                              (options_.by_tls ? "; Secure" : "")});
+                                              (is_secure(request) ? "; Secure" : "")});
   return answer;
 }
 

@@ -34,10 +34,16 @@ struct Caller {
 // 403 for a change by a reader.
 std::optional<http::Answer> refuse_reader(const http::Request& request, const Caller& caller);
 
+// HOST[:PORT] of "https://HOST[:PORT]", in lower case, without the port 443; empty for an empty origin. Throws
+// Exception(misuse), also for an origin where nobody could sign in.
+std::string console_host(std::string_view origin, bool has_token);
+extern const char* const console_origin_help;
+
 struct ConsoleOptions {
   bool by_links = false;          // Browsers come by links, and programs not at all; else by the token.
   bool by_tls = false;            // The port speaks TLS.
   AuditLog* audit = nullptr;      // Null: none. Must outlive the console.
+  std::string host;               // As console_host() gives it: browsers may use this one, too. Empty: none.
   std::string name = "operator";  // Of those who sign in with a token that has no name.
   std::shared_ptr<Clock> clock = system_clock();
 };
@@ -70,6 +76,8 @@ class Console {
  private:
   [[nodiscard]] std::vector<std::string_view> cookies(const http::Request& request) const;
   [[nodiscard]] std::optional<http::Answer> refuse_host(const http::Request& request) const;
+  // Whether the browser speaks TLS: to this port, or to a gateway in front of it.
+  [[nodiscard]] bool is_secure(const http::Request& request) const;
   [[nodiscard]] std::string cookie_name(const http::Request& request) const;
   http::Answer session(const http::Request& request);
   http::Answer sign_in(const http::Request& request);

@@ -381,6 +381,7 @@ std::vector<Setting> table() {
           "token: NAME reader|operator SHA256; needed unless HOST is a loopback address"),
       text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
                                                "A file with another token, which /metrics requires (default: none)"),
+      text<&ProxySettings::console_origin>("console-origin", {}, console_origin_help),
       text<&ProxySettings::audit_log>("audit-log", {}, audit_log_help),
       duration<&ProxySettings::stats_interval, parse_stats_interval>("stats-interval", "60s", stats_interval_help),
 
@@ -528,6 +529,7 @@ void check_together(const ProxySettings& settings) {
   check_whole(settings);
   proxy::check(settings.rules, settings.proxy);
   if (const auto& admin = settings.proxy.admin) check_admin(*admin, !settings.admin_token_file.empty());
+  static_cast<void>(console_host(settings.console_origin, !settings.admin_token_file.empty()));
 }
 
 // Checks one setting with the defaults of all others, so that the error is about this one.

@@ -39,7 +39,8 @@ struct ProxySettings {
   LogLevel log_level = LogLevel::info;
   std::string accepted_key_change;  // KeyChange::word
   std::string admin_token_file;
-  std::string audit_log;  // Empty: none.
+  std::string audit_log;       // Empty: none.
+  std::string console_origin;  // See console_host().
   std::string metrics_token_file;
   Millis stats_interval{0};  // 0: the store is not looked at.
   Millis stop_within{0};
