@@ -4,9 +4,7 @@ set -eu
 once=${ONCE:-once}
 
 send_invoices() {
-  # [once run]
   once run --store sqlite:jobs.db --key invoices-2026-11 -- sh -c 'echo sending 3 invoices; date >>sent.log'
-  # [/once run]
 }
 once() { "$once" "$@"; }
 

@@ -82,7 +82,7 @@ class Pages(unittest.TestCase):
         with self.subTest("within docs"):
             self.assertEqual(pages.link("stores/sqlite.md", "docs/keys.md"), "../keys.md")
         with self.subTest("out of docs"):
-            self.assertEqual(pages.link("keys.md", "docs/README.md"), "index.md")
+            self.assertEqual(pages.link("keys.md", "README.md"), "index.md")
             self.assertEqual(pages.link("stores/sqlite.md", "include/once/store.hpp"), "../files/include/once/store.hpp.md")
             self.assertEqual(pages.link("contents.md", "examples"), "files/examples/index.md")
         self.assertIn("examples", pages.waiting)
