@@ -32,7 +32,7 @@ static void deliver(once::Engine& engine, const std::string& message_id, const s
       std::printf("%s: was used for another message\n", message_id.c_str());
       return;
     case once::Begin::Kind::unknown:
-      std::printf("%s: nobody knows how it ended, somebody has to find out\n", message_id.c_str());
+      std::printf("%s: its outcome is unknown, an operator decides\n", message_id.c_str());
       return;
     case once::Begin::Kind::error:
       std::printf("%s: %s\n", message_id.c_str(), begin.error.message.c_str());

@@ -29,6 +29,9 @@ class Prose(unittest.TestCase):
             ("An expired claim.", "expired claim"), ("It steals it.", "steals"), ("It doesn't.", "doesn't"), ("Key, e.g. an id.", "e.g."),
             ("| a cell | whoever asks |", "whoever"), ("1. upstream\n2. upon it", "upon"), ("Work the queue off.", "Work the queue off"),
             ("The lease is renewed by the holder.", "is renewed by the holder"), ("A [link for anyone](x.md).", "anyone"),
+            ("Nobody calls.", "Nobody"), ("The message comes again.", "comes again"),
+            ("It dies before it is told.", "before it is told"), ("Tokens fall back by that.", "fall back by"),
+            ("Of several, the most specific one.", "Of several, the most specific"), ("The word that counts.", "The word that counts"),
         ]:
             with self.subTest(text):
                 said = problems(text + "\n")
