@@ -46,7 +46,7 @@ set(CPACK_DEBIAN_ONCE_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_ONCE_PACKAGE_PRIORITY optional)
 set(CPACK_COMPONENT_ONCE_DESCRIPTION "Runs an operation once and gives every caller its result
 once claims a key before a charge, an order or an e-mail, runs the work, keeps
-its result, and replays it to everybody who asks again. It stands in front of
+its result, and replays it to every later caller. It stands in front of
 shell jobs (once run), HTTP services (once proxy) and queues (once sqs), and
 keeps its records in a file, in PostgreSQL or in DynamoDB.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libonce-dev)

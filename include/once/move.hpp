@@ -2,13 +2,13 @@
 // no key can run in both. `once copy` uses it. docs/decisions/moving.md argues why it is safe.
 //
 // 1. The target, which must be empty, is marked `filling`: it takes no claim.
-// 2. The source is marked `draining`: no operation begins there any more; those that run renew their claims and finish.
+// 2. The source is marked `draining`: no operation begins there now; those that run renew their claims and finish.
 // 3. When no live claim is left, the source is `closed`: nothing changes there from then on. It goes on replaying.
 // 4. Every record is copied as it is, then read back and compared.
 // 5. The target is marked `filled`, and takes claims.
 //
 // Both marks name the move by 128 random bits, and each step depends on the mark that it found. So the process may die
-// at any point, or several may do it at once: whoever calls move_records() again goes on.
+// at any point, or several may do it at once: the next call of move_records() goes on.
 #pragma once
 
 #include <cstddef>

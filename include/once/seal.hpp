@@ -1,4 +1,4 @@
-// Encryption at rest: a store and an offload that seal what they keep, so that whoever reads the table, the file or a
+// Encryption at rest: a store and an offload that seal what they keep, so that a reader of the table, the file or a
 // backup of it sees no payload. docs/sensitive-data.md says what is sealed and what is not.
 //
 //   const auto keys = once::read_seal_keys("/etc/once/seal.keys");
@@ -39,7 +39,7 @@ using SealKeys = std::vector<SealKey>;
 // Whether it can be the id of a key.
 bool is_seal_key_id(std::string_view id) noexcept;
 
-// A key as a key service gave it out: encrypted, so that whoever has the file of keys cannot seal or open.
+// A key as a key service gave it out: encrypted, so that the file of keys alone cannot seal or open.
 struct WrappedSealKey {
   std::string id;       // As SealKey::id.
   std::string service;  // "kms".

@@ -138,7 +138,7 @@ class Examination {
     if (!status->checkpoint_error.empty()) {
       add(Grade::problem, "checkpoint",
           "the log could not be copied into the file: " + status->checkpoint_error +
-              ". The log grows until someone fixes it");
+              ". The log grows until it is mended");
     }
     struct stat kind {};
     if (stat(status->path.c_str(), &kind) == 0) {
@@ -230,7 +230,7 @@ class Examination {
       add(Grade::problem, "clock",
           "the Date of the store's answers is ignored: it is over five minutes from the signature that the store "
           "accepted. Either a proxy writes the Date, or the store checks no signatures and one of the two clocks is "
-          "wrong. Until someone fixes it, leases are counted by this host's clock");
+          "wrong. Until it is mended, leases are counted by this host's clock");
       return;
     }
     const auto told = told_ ? told_ : access_.store->time();

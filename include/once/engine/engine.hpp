@@ -265,8 +265,8 @@ class Context {
   // or of a type with a Codec: what the work returns afterwards. Once the transaction is over:
   // - committed: the work may return, and run() reports `executed`. Replays get the handed-out result.
   // - superseded or lost: so is the outcome, whatever the work does then.
-  // - declined (rolled back): hand out again, or throw. If the work returns, run() throws Declined, so that nobody can
-  //   overlook it. Policies treat that as an exception of the work.
+  // - declined (rolled back): hand out again, or throw. If the work returns, run() throws Declined, so that it is not
+  //   overlooked. Policies treat that as an exception of the work.
   // - not known: run() reads the record when the work ends, and throws Unrecorded if that does not tell.
   // If the work throws after it has committed, the operation is completed all the same, and the exception passes
   // through.

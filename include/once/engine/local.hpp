@@ -7,7 +7,7 @@
 //     return receipt;
 //   });                                                       // the result, then COMMIT
 //
-// - The claim is a row that nobody sees before the commit, and whose key is locked until then. Duplicates wait for it,
+// - The claim is a row unseen by others before the commit, and whose key is locked until then. Duplicates wait for it,
 //   then get the result. If the process or its host dies, the server rolls everything back, and the next caller runs at
 //   once (after its TCP keepalives, if the host is gone): there is no lease to wait for.
 // - So there is no lease, no renewal, no step, no attempt that people can see, and nothing to take over. The work must

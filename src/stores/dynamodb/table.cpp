@@ -225,7 +225,7 @@ class TableCheck {
     add(report_.deletion_protection ? Grade::fine : Grade::hint, "protection",
         report_.deletion_protection
             ? "deletion protection is on"
-            : "deletion protection is off: if someone deletes the table, every operation can run again");
+            : "deletion protection is off: if the table is deleted, every operation can run again");
   }
 
   // Whether it is off and can be turned on.

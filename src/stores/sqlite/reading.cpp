@@ -170,7 +170,7 @@ std::vector<std::string> Reading::check(const HashKey& hash_key, const RecentKey
       const std::int64_t hash = hash_of(hash_key, row.record.key);
       if (rows.integer(last_column + 1) != hash) {
         problems.push_back(name +
-                           " has a wrong hash, so the store cannot find it. If someone changed its key by hand, write "
+                           " has a wrong hash, so the store cannot find it. If its key was changed by hand, write "
                            "the old key back; otherwise delete the row");
         continue;
       }

@@ -113,7 +113,7 @@ struct Options {
 
   // For a proxy: the request that asks the service what became of an unknown operation, "GET /charges?key={key}". {key}
   // is the client's key, percent-encoded. 200, 201, 203 and 204 mean that it took place, and become its stored answer.
-  // Empty: nobody is asked. Servers ignore it. docs/reconcile.md has more.
+  // Empty: it is not asked. Servers ignore it. docs/reconcile.md has more.
   std::string reconcile;
   // Answers to that which mean that the operation did not take place: 404, for example. There is no default, because a
   // balancer or a wrong path answers so too. Empty: no answer does. Only 4xx that do not mean something else.
