@@ -17,6 +17,7 @@
 #include "platform/completion_loop.hpp"
 #include "platform/wait.hpp"
 #include "stores/sqlite/companions.hpp"
+#include "stores/sqlite/driven.hpp"
 #include "stores/sqlite/file_names.hpp"
 #include "stores/sqlite/fork_guard.hpp"
 #include "stores/sqlite/key_index.hpp"
@@ -69,8 +70,10 @@ Answer answered(Work&& work) {
 
 class SqliteStore final : public Store, public StoreGate {
  public:
-  explicit SqliteStore(SqliteOptions options)
+  // Without a thread somebody calls turn() instead.
+  SqliteStore(SqliteOptions options, bool has_thread)
       : file_(std::move(options)), writer_(file_, recent_keys_), readers_(file_, recent_keys_) {
+    if (!has_thread) return;
     thread_ = std::thread([this] {
       writer_.run();
       if (!orphaned_ || file_.is_forked()) return;
@@ -100,10 +103,15 @@ class SqliteStore final : public Store, public StoreGate {
   SqliteStore& operator=(const SqliteStore&) = delete;
 
   ~SqliteStore() override {
-    if (!thread_.joinable()) return;
     writer_.stop();
-    thread_.join();
+    if (thread_.joinable()) {
+      thread_.join();
+    } else {
+      writer_.run();  // What is left, of a store without a thread.
+    }
   }
+
+  bool turn() { return writer_.turn(); }
 
   void insert(RecordPtr record, Done done) override {
     write(Operation::Kind::insert, std::move(record), {}, std::move(done));
@@ -351,7 +359,8 @@ class SqliteStore final : public Store, public StoreGate {
 // wait for.
 class SqliteHandle final : public Store {
  public:
-  explicit SqliteHandle(SqliteOptions options) : store_(std::make_unique<SqliteStore>(std::move(options))) {}
+  explicit SqliteHandle(SqliteOptions options, bool has_thread = true)
+      : store_(std::make_unique<SqliteStore>(std::move(options), has_thread)) {}
   SqliteHandle(const SqliteHandle&) = delete;
   SqliteHandle& operator=(const SqliteHandle&) = delete;
   ~SqliteHandle() override { SqliteStore::end(std::move(store_)); }
@@ -391,6 +400,13 @@ class SqliteHandle final : public Store {
 const StoreFile* file_of(const Store& store) noexcept {
   const auto* const ours = dynamic_cast<const SqliteHandle*>(&innermost(store));
   return ours == nullptr ? nullptr : &ours->inside().file();
+}
+
+DrivenStore make_driven_store(SqliteOptions options) {
+  check(options);
+  auto store = std::make_unique<SqliteHandle>(std::move(options), false);
+  SqliteStore& inside = store->inside();
+  return {std::move(store), [&inside] { return inside.turn(); }};
 }
 
 }  // namespace sqlite

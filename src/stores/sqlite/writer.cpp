@@ -29,13 +29,15 @@ void Writer::run() {
     if (file_.is_forked()) return;           // A completion has forked: in the child this thread is the only one.
     const bool stopping = stopping_.load();  // Read before the queue: nothing is pushed after stop().
     if (backlog_.empty() && sweeps_.empty() && !stopping) queue_.wait();
-    take();
-    if (!backlog_.empty() || !sweeps_.empty() || (missing_keys_.load() && !stopping)) {
-      work();
-    } else if (stopping) {
-      return;
-    }
+    if (!turn() && stopping) return;
   }
+}
+
+bool Writer::turn() {
+  take();
+  const bool is_needed = !backlog_.empty() || !sweeps_.empty() || (missing_keys_.load() && !stopping_.load());
+  if (is_needed) work();
+  return is_needed;
 }
 
 void Writer::take() {

@@ -34,6 +34,10 @@ class Writer {
   // Call it on its own thread. Returns after stop(), or in the child of a completion that forks.
   void run();
 
+  // What run() does again and again, for who has no thread for it: one group and one slice of a sweep. False: there was
+  // nothing to do.
+  bool turn();
+
  private:
   struct Lost {
     int code = 0;           // SQLite's primary result code.
