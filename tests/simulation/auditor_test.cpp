@@ -42,11 +42,13 @@ INSTANTIATE_TEST_SUITE_P(All, PlantedBug,
 TEST(Simulation, WithoutABugNothingIsSeen) {
   EXPECT_EQ(first_violation(Bug::none, 60, Which::simulated), "");
   EXPECT_EQ(first_violation(Bug::none, 10, Which::dynamodb), "");
+  EXPECT_EQ(first_violation(Bug::none, 5, Which::sqlite), "");
 }
 
 TEST(Simulation, ASeedRepeatsItselfToTheByte) {
-  for (const auto& [seed, store] : {std::pair(3U, Which::simulated), std::pair(86U, Which::simulated),
-                                    std::pair(1855U, Which::simulated), std::pair(86U, Which::dynamodb)}) {
+  for (const auto& [seed, store] :
+       {std::pair(3U, Which::simulated), std::pair(86U, Which::simulated), std::pair(1855U, Which::simulated),
+        std::pair(86U, Which::dynamodb), std::pair(3U, Which::sqlite)}) {
     std::ostringstream first;
     std::ostringstream second;
     const Report a = run({.seed = seed, .operations = 500, .store = store, .trace = &first});
@@ -92,6 +94,25 @@ TEST(Simulation, ItsWorldsHaveAllTheTroubleThatIsMeant) {
   EXPECT_GT(sum.totals.unknown, 100U);
   EXPECT_GT(sum.totals.replayed, 1'000U);
   EXPECT_GT(sum.totals.conflicts, 500U);
+}
+
+TEST(Simulation, ItsDiskHasAllTheTroubleThatIsMeant) {
+  Report sum;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const Report report = run({.seed = seed, .operations = 500, .store = Which::sqlite});
+    sum.crashes += report.crashes;
+    sum.power_cuts += report.power_cuts;
+    sum.lost_answers += report.lost_answers;
+    sum.late_writes += report.late_writes;
+    sum.totals.executed += report.totals.executed;
+    sum.totals.replayed += report.totals.replayed;
+  }
+  EXPECT_GT(sum.power_cuts, 50U);
+  EXPECT_GT(sum.crashes, sum.power_cuts);
+  EXPECT_GT(sum.lost_answers, 500U);
+  EXPECT_GT(sum.late_writes, 5U) << "writes in doubt come, or not";
+  EXPECT_GT(sum.totals.executed, 500U);
+  EXPECT_GT(sum.totals.replayed, 500U);
 }
 
 // ---- bad histories, told to the auditor by hand

@@ -40,6 +40,19 @@ void suit_dynamodb(Config& c, std::uint64_t seed, Bug bug) {
   }
 }
 
+void suit_sqlite(Config& c, Bug bug) {
+  c.tells = Tells::by_call;
+  c.told_error = c.skew = Millis{0};
+  c.hands_out = false;
+  c.small = false;
+  c.forbids = false;
+  if (bug == Bug::none) return;
+  c.trouble = 150;
+  c.between_calls = Instant(10ms);
+  c.between_crashes = Instant(1s);
+  c.between_operators = Instant(2s);
+}
+
 }  // namespace
 
 Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
@@ -147,6 +160,7 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
     c.jumps = false;
   }
   if (store == Which::dynamodb) suit_dynamodb(c, seed, bug);
+  if (store == Which::sqlite) suit_sqlite(c, bug);
   return c;
 }
 

@@ -79,7 +79,7 @@ class DynamoDb final : public RealStore {
   std::shared_ptr<const Companion> companion_of(const Charge& charge) override;
   void carry_out(const Asking& asking) override;
   void sweep() override;
-  void check() override;
+  void check() override { check_list(simulation_, *operators_); }
 
  private:
   class Plug;
@@ -471,24 +471,6 @@ void DynamoDb::sweep() {
     append_json(body, std::get<Item>(format_->primary_key(key)));
     serve(operators, "DeleteItem", body + "}", {});
   }
-}
-
-void DynamoDb::check() {
-  std::size_t listed = 0;
-  ListQuery query{.limit = 3};
-  do {
-    ListPage page;
-    operators_->list(query, [&](ListPage got) { page = std::move(got); });
-    if (page.error || !page.unreadable.empty()) throw Violation("store: the table cannot be listed");
-    for (const Record& record : page.records) {
-      const Record* kept = simulation_.auditor().shadow(record.key);
-      if (kept == nullptr || !(*kept == record))
-        throw Violation("store: " + record.key + " is listed as another record");
-    }
-    listed += page.records.size();
-    query.cursor = page.cursor;
-  } while (!query.cursor.empty());
-  if (listed != simulation_.records().size()) throw Violation("store: not all records are listed");
 }
 
 // Bugs in what the store asks for.

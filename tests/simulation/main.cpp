@@ -4,10 +4,10 @@
 //              [--progress] [--coverage] [--verbose]
 //
 // From seed N on, worlds of W operations each until M operations were made. --worlds plays these seeds, a world of W
-// operations each. --store dynamodb: over the real store's code instead of the simulated store. --bug plants one of
-// simulation.hpp's; --bugs plants each, and prints after how many operations it was seen. --progress prints a line
-// "played M" every second, and at the end. --coverage prints what was met (coverage.hpp), and fails if that is not all
-// there is to meet. A violation prints the command that repeats the one world it happened in, with everything that
+// operations each. --store dynamodb or sqlite: over the real store's code instead of the simulated store. --bug plants
+// one of simulation.hpp's; --bugs plants each, and prints after how many operations it was seen. --progress prints a
+// line "played M" every second, and at the end. --coverage prints what was met (coverage.hpp), and fails if that is not
+// all there is to meet. A violation prints the command that repeats the one world it happened in, with everything that
 // happens there.
 #include <algorithm>
 #include <chrono>
@@ -53,6 +53,14 @@ once::simulation::Bug bug_named(const std::string& name) {
     if (name == to_string(static_cast<Bug>(i))) return static_cast<Bug>(i);
   }
   usage("there is no bug '" + name + "'");
+}
+
+once::simulation::Which store_named(const std::string& name) {
+  using once::simulation::Which;
+  for (int i = 1; i <= static_cast<int>(once::simulation::last_store); ++i) {
+    if (name == to_string(static_cast<Which>(i))) return static_cast<Which>(i);
+  }
+  usage("there is no real store '" + name + "' here");
 }
 
 // How many operations it takes until the auditor sees each planted bug, and by which rule. False if one is not seen.
@@ -106,9 +114,7 @@ int main(int count, char** arguments) {
     } else if (argument == "--world") {
       world = number(value());
     } else if (argument == "--store") {
-      const std::string name = value();
-      if (name != to_string(Which::dynamodb)) usage("there is no store '" + name + "' but 'dynamodb'");
-      store = Which::dynamodb;
+      store = store_named(value());
     } else if (argument == "--bug") {
       bug = bug_named(value());
       store = store_of(bug);
@@ -125,7 +131,7 @@ int main(int count, char** arguments) {
     }
   }
   if (world == 0) usage("--world must be at least 1");
-  if (bug != Bug::none && store != store_of(bug)) usage("that bug is one of the simulated store");
+  if (bug != Bug::none && store != store_of(bug)) usage("that bug is one of another store");
   if (coverage().on && store != Which::simulated) usage("--coverage counts what the simulated store meets");
   if (!seeds.empty()) operations = seeds.size() * world;
   if (bugs) return play_bugs(seed, operations, world) ? 0 : 1;
@@ -152,6 +158,7 @@ int main(int count, char** arguments) {
       sum.digest = sum.digest * 31 + report.digest;
       sum.events += report.events;
       sum.crashes += report.crashes;
+      sum.power_cuts += report.power_cuts;
       sum.pauses += report.pauses;
       sum.jumps += report.jumps;
       sum.lost_answers += report.lost_answers;
@@ -185,9 +192,10 @@ int main(int count, char** arguments) {
             << "takeovers " << sum.totals.takeovers << ", recorded " << sum.totals.recorded << ", superseded "
             << sum.totals.superseded << ", lost " << sum.totals.lost << ", unrecorded " << sum.totals.unrecorded
             << ", writes " << sum.totals.writes << "\n"
-            << "crashes " << sum.crashes << ", pauses " << sum.pauses << ", clock jumps " << sum.jumps
-            << ", requests in trouble " << sum.lost_answers << ", late writes " << sum.late_writes << ", operator acts "
-            << sum.operator_acts << ", effects " << sum.effects << " of which repeated " << sum.doubled_effects << "\n";
+            << "crashes " << sum.crashes << ", power cuts " << sum.power_cuts << ", pauses " << sum.pauses
+            << ", clock jumps " << sum.jumps << ", requests in trouble " << sum.lost_answers << ", late writes "
+            << sum.late_writes << ", operator acts " << sum.operator_acts << ", effects " << sum.effects
+            << " of which repeated " << sum.doubled_effects << "\n";
   if (coverage().on && !coverage().report(std::cout, ONCE_SOURCE_FOLDER)) return 1;
   return 0;
 }

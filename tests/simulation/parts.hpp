@@ -168,6 +168,8 @@ class Simulation {
     auditor_.at(world_.utc());
     return auditor_;
   }
+  void crash(ProcessId id);
+  void power_is_cut();  // Of all processes.
 
  private:
   // At the server: it may live on when its process is dead.

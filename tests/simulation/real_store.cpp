@@ -41,6 +41,24 @@ void RealFront::get(std::string key, Done done) {
       [&](Done then) { store_.get(key, std::move(then)); });
 }
 
+void check_list(Simulation& simulation, Store& store) {
+  std::size_t listed = 0;
+  ListQuery query{.limit = 3};
+  do {
+    ListPage page;
+    store.list(query, [&](ListPage got) { page = std::move(got); });
+    if (page.error || !page.unreadable.empty()) throw Violation("store: it cannot be listed");
+    for (const Record& record : page.records) {
+      const Record* kept = simulation.auditor().shadow(record.key);
+      if (kept == nullptr || !(*kept == record))
+        throw Violation("store: " + record.key + " is listed as another record");
+    }
+    listed += page.records.size();
+    query.cursor = page.cursor;
+  } while (!query.cursor.empty());
+  if (listed != simulation.records().size()) throw Violation("store: not all records are listed");
+}
+
 Capabilities RealFront::capabilities() const noexcept {
   Capabilities capabilities = store_.capabilities();
   capabilities.default_skew = simulation_.config().skew;

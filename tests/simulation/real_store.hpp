@@ -29,6 +29,10 @@ class RealStore {
 };
 
 std::unique_ptr<RealStore> make_dynamodb(Simulation& simulation);
+std::unique_ptr<RealStore> make_sqlite(Simulation& simulation);
+
+// Throws Violation unless the store lists what the auditor knows.
+void check_list(Simulation& simulation, Store& store);
 
 // What an engine has for its store: tells the auditor what is asked and answered.
 class RealFront final : public Store {

@@ -53,14 +53,29 @@ const char* to_string(Bug bug) {
       "dynamodb_reads_inconsistently",
       "dynamodb_sends_no_token",
       "dynamodb_believes_lost_answers",
-      "dynamodb_ignores_status"};
+      "dynamodb_ignores_status",
+      "sqlite_syncs_late",
+      "sqlite_skips_syncs",
+      "sqlite_copies_unsynced",
+      "sqlite_believes_failed_syncs",
+      "sqlite_loses_pages",
+      "sqlite_compares_no_revision",
+      "sqlite_reads_stale",
+      "sqlite_swaps_answers",
+      "sqlite_believes_doubts"};
   return names.at(static_cast<std::size_t>(bug));
 }
 
-const char* to_string(Which store) { return store == Which::dynamodb ? "dynamodb" : "simulated"; }
+const char* to_string(Which store) {
+  static constexpr std::array names = {"simulated", "dynamodb", "sqlite"};
+  return names.at(static_cast<std::size_t>(store));
+}
 
 Which store_of(Bug bug) {
-  return std::string_view(to_string(bug)).starts_with("dynamodb_") ? Which::dynamodb : Which::simulated;
+  for (const Which store : {Which::dynamodb, Which::sqlite}) {
+    if (std::string_view(to_string(bug)).starts_with(std::string(to_string(store)) + "_")) return store;
+  }
+  return Which::simulated;
 }
 
 Simulation::Simulation(const Options& options)
@@ -90,6 +105,7 @@ Report Simulation::play() {
   coverage().begin_world();
   describe();
   if (options_.store == Which::dynamodb) real_ = make_dynamodb(*this);
+  if (options_.store == Which::sqlite) real_ = make_sqlite(*this);
   for (std::size_t i = 0; i < config_.processes; ++i) {
     auto drift = static_cast<std::int64_t>(world_.below(401)) - 200;
     if (options_.bug == Bug::clock_runs_slow) drift = -333'333;
@@ -235,6 +251,17 @@ void Simulation::crash(Process& process) {
     auditor_.at(world_.utc());
     start(process);
   });
+}
+
+void Simulation::crash(ProcessId id) {
+  const auto found = std::ranges::find(processes_, id, &Process::id);
+  if (found != processes_.end()) crash(**found);
+}
+
+void Simulation::power_is_cut() {
+  ++report_.power_cuts;
+  trace(0, "power cut", "", [] { return std::string(); });
+  for (auto& process : processes_) crash(*process);
 }
 
 void Simulation::pause(Process& process) {

@@ -59,12 +59,24 @@ enum class Bug : std::uint8_t {
   // … and in what it and its client make of the answers.
   dynamodb_believes_lost_answers,  // A write whose answer was lost is taken for done.
   dynamodb_ignores_status,         // A refusal is taken for success.
+  // In the disk below the SQLite store, …
+  sqlite_syncs_late,             // A commit is acknowledged before its sync, which comes with the next one.
+  sqlite_skips_syncs,            // Commits are not synced.
+  sqlite_copies_unsynced,        // What is copied from the log into the file is not synced.
+  sqlite_believes_failed_syncs,  // A sync that failed is taken for one that worked.
+  sqlite_loses_pages,            // Some pages of a commit are not written to the log.
+  // … in what it is asked, and in what is made of its answers.
+  sqlite_compares_no_revision,  // A replacement needs only the owner.
+  sqlite_reads_stale,           // A read shows the record as it was one write before.
+  sqlite_swaps_answers,         // The operations of a group get each other's answers.
+  sqlite_believes_doubts,       // A write in doubt is taken for done.
 };
-inline constexpr Bug last_bug = Bug::dynamodb_ignores_status;
+inline constexpr Bug last_bug = Bug::sqlite_believes_doubts;
 const char* to_string(Bug bug);
 
-// The engines' store: the simulated one, or the code of a real one over a simulated wire.
-enum class Which : std::uint8_t { simulated, dynamodb };
+// The engines' store: the simulated one, or the code of a real one over a simulated wire or disk.
+enum class Which : std::uint8_t { simulated, dynamodb, sqlite };
+inline constexpr Which last_store = Which::sqlite;
 const char* to_string(Which store);
 Which store_of(Bug bug);  // Where it can be planted.
 
@@ -80,8 +92,8 @@ struct Report {
   std::uint64_t digest = 0;  // Of everything that happened: equal for equal seeds.
   std::uint64_t events = 0;
   Auditor::Totals totals;
-  std::uint64_t crashes = 0, pauses = 0, jumps = 0, lost_answers = 0, late_writes = 0, operator_acts = 0, effects = 0,
-                doubled_effects = 0;
+  std::uint64_t crashes = 0, power_cuts = 0, pauses = 0, jumps = 0, lost_answers = 0, late_writes = 0,
+                operator_acts = 0, effects = 0, doubled_effects = 0;
 };
 
 // Throws Violation.
