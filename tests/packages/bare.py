@@ -1,8 +1,11 @@
-"""A bare Debian 12 in a folder, as debootstrap makes it from the mirror that apt has here. Needs root."""
+"""A bare Debian 12 in a folder, as mmdebstrap makes it from the mirror that apt has here. Needs root.
+
+bare.py FOLDER [OPTION ...]: makes one, with these options of mmdebstrap.
+"""
 import pathlib
 import re
-import shutil
 import subprocess
+import sys
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 
@@ -24,9 +27,13 @@ def mirror():
     raise RuntimeError("apt names no mirror of Debian")
 
 
-def make(root, outside=()):
-    """`outside` is what leads a command out of a network of one's own."""
-    run(*outside, "debootstrap", "--variant=minbase", "bookworm", root, mirror())
-    for file in pathlib.Path("/etc/apt/apt.conf.d").glob("*"):  # How this machine reaches the mirror.
-        if "Proxy" in file.read_text(errors="replace"):
-            shutil.copy(file, root / "etc/apt/apt.conf.d")
+def make(root, *options, outside=()):
+    """`outside` is what leads a command out of a network of one's own. dpkg does not wait for the disk
+    there, as nothing of it is kept. Its lists of packages are up to date."""
+    reach = [f"--aptopt={file}" for file in pathlib.Path("/etc/apt/apt.conf.d").glob("*") if "Proxy" in file.read_text(errors="replace")]
+    run(*outside, "mmdebstrap", "--variant=minbase", "--dpkgopt=force-unsafe-io", "--skip=cleanup/apt/lists", *reach, *options,
+        "bookworm", root, mirror())
+
+
+if __name__ == "__main__":
+    make(pathlib.Path(sys.argv[1]), *sys.argv[2:])

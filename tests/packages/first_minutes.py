@@ -2,7 +2,7 @@
 Debian of its own: it installs what the page wants, types the page, and compares what it shows. Prints how long that took;
 --write puts the times of these pages into docs/install.md. NAME is a page's, such as shell for docs/start-shell.md; the default is all.
 
-Needs root, debootstrap, and a mount namespace of its own (tools/first-minutes gives it one). Packages come from Debian's
+Needs root, mmdebstrap, and a mount namespace of its own (tools/first-minutes gives it one). Packages come from Debian's
 mirror as apt has it here, and those of PyPI from where pip finds them here.
 """
 import argparse
@@ -49,7 +49,7 @@ class Bare(pages.Player):
         cls.base.mkdir()
         bare.run("mount", "-t", "tmpfs", "tmpfs", cls.base)  # A quarter of a gigabyte; the pages' own changes go to the disk.
         cls.addClassCleanup(bare.run, "umount", "--lazy", cls.base)
-        bare.make(cls.base, OUTSIDE)
+        bare.make(cls.base, outside=OUTSIDE)
         # Nothing starts while it is installed: there is no init. PREPARED is what it would do.
         policy = cls.base / "usr/sbin/policy-rc.d"
         policy.write_text("#!/bin/sh\nexit 101\n")

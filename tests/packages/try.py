@@ -1,6 +1,6 @@
 """try.py DEB ...: the packages in a bare Debian, as somebody installs them: one operation is run and replayed; a proxy
 goes on while its package is replaced; both units do their work under systemd; a program is built with the library; all
-is removed, and the records stay. Needs root, debootstrap, systemd-nspawn, and Debian's mirror as apt has it here."""
+is removed, and the records stay. Needs root, mmdebstrap, systemd-nspawn, and Debian's mirror as apt has it here."""
 import contextlib
 import http.server
 import json
