@@ -18,7 +18,7 @@ help:
 	@echo 'make check   formatting, static analysis, layers, headers, the site, spelling, the installed package'
 	@echo 'make docs    these documents as a site with search, at build/site'
 	@echo 'make packages  Debian packages of the program and of the library, in build/packages; TRY=true installs them in a bare Debian'
-	@echo 'make release   packages, a static program, an image, a chart, their materials and sums, the same twice; REHEARSE=true for any commit'
+	@echo 'make release   packages (arm64 too), a static program, an image, a chart, their materials and sums, the same twice; REHEARSE=true for any commit'
 	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip, and the program; ARCH=arm64 for Graviton'
 	@echo 'make clean   removes build/'
 

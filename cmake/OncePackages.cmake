@@ -3,7 +3,7 @@
 set(manual "${once_BINARY_DIR}/manual")
 add_custom_command(OUTPUT "${manual}/done"
   COMMAND "${CMAKE_COMMAND}" -E rm -rf "${manual}"
-  COMMAND "${once_SOURCE_DIR}/tools/manual" $<TARGET_FILE:once_cli> "${manual}"
+  COMMAND "${once_SOURCE_DIR}/tools/manual" "${manual}" ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:once_cli>
   COMMAND "${CMAKE_COMMAND}" -E touch "${manual}/done"
   DEPENDS once_cli "${once_SOURCE_DIR}/tools/manual" VERBATIM)
 add_custom_target(once_manual DEPENDS "${manual}/done")
@@ -39,6 +39,9 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)  # Else that of the machine that packs.
+endif()
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ
   WORLD_EXECUTE)
 set(CPACK_DEBIAN_ONCE_PACKAGE_NAME once)
