@@ -4,21 +4,15 @@ thrown away (tools/arm64), which has the cross compiler and knows arm64 as a for
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
 
+from bare import run
+
 EMULATOR = "qemu-aarch64-static"
 DEBS = {tuple(pathlib.Path(deb).stem.split("_")[::2]): pathlib.Path(deb).resolve() for deb in sys.argv[1:]}
 CONSUMER = pathlib.Path(__file__).resolve().parents[2] / "packaging/conan/test_package"
-
-
-def run(*command, **more):
-    done = subprocess.run([str(word) for word in command], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(str(word) for word in command)} ended with {done.returncode}:\n{done.stdout[-4000:]}")
-    return done.stdout
 
 
 def field(deb, name):
