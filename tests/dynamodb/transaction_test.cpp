@@ -298,7 +298,10 @@ TEST_F(Transaction, ReasonsBecomeWhatCanBeDoneAboutThem) {
     ErrorKind kind;
     bool declined;
     std::string says;
+    bool unfit = false;
   };
+  const auto too_large =
+      json{{"Code", "ValidationError"}, {"Message", "Item size to update has exceeded the maximum allowed size"}};
   const std::vector<Case> cases = {
       {{none, code("TransactionConflict"), none}, ErrorKind::unavailable, false, "TransactionConflict: said so"},
       {{none, none, code("ThrottlingError")}, ErrorKind::unavailable, false, "ThrottlingError"},
@@ -308,6 +311,8 @@ TEST_F(Transaction, ReasonsBecomeWhatCanBeDoneAboutThem) {
        false,
        "the record:"},
       {{code("ValidationError"), none, none}, ErrorKind::misuse, false, "the record: ValidationError"},
+      {{too_large, none, none}, ErrorKind::misuse, false, "the record: ValidationError: Item size", true},
+      {{none, too_large, none}, ErrorKind::misuse, true, "write 1 (Update in 'stock'): ValidationError: Item size"},
       {{none, code("TransactionConflict"), code("ConditionalCheckFailed")},
        ErrorKind::unavailable,
        true,
@@ -325,6 +330,7 @@ TEST_F(Transaction, ReasonsBecomeWhatCanBeDoneAboutThem) {
     ASSERT_EQ(answer.status, Answer::Status::failed) << what;
     EXPECT_EQ(answer.error.kind, c.kind) << what;
     EXPECT_EQ(answer.declined, c.declined) << what;
+    EXPECT_EQ(answer.unfit, c.unfit) << what;
     EXPECT_THAT(answer.error.message, HasSubstr(c.says));
   }
   const auto refuse = [&](int status, const char* type) {

@@ -1,5 +1,6 @@
 #include "stores/dynamodb/writes.hpp"
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,10 @@ namespace once::stores::dynamodb {
 namespace {
 
 void send(const ServicePtr& service, Write write, int tries);
+
+// The store's own check is stricter, so the service has changed its limit. It says "Item size has exceeded the maximum
+// allowed size", and "Item size to update ..." (API reference, TransactWriteItems).
+bool is_too_large(std::string_view message) { return message.find("Item size") != std::string_view::npos; }
 
 // The condition did not hold, but the answer has no item: read it.
 void look_for_item(const ServicePtr& service, Write write, int tries) {
@@ -34,9 +39,8 @@ void send(const ServicePtr& service, Write write, int tries) {
   service->call(service, operation, std::move(body), Access::write, false,
                 [service, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
                   if (outcome.error) {
-                    // The store's own check is stricter, so the service has changed its limit.
-                    const bool too_large = outcome.answer.error_type == "ValidationException" &&
-                                           outcome.answer.message.find("Item size") != std::string::npos;
+                    const bool too_large =
+                        outcome.answer.error_type == "ValidationException" && is_too_large(outcome.answer.message);
                     return (too_large ? cannot_keep : fail)(service, write.done, *std::move(outcome.error));
                   }
                   if (!outcome.condition_failed) {
@@ -109,6 +113,9 @@ void end_cancelled(const ServicePtr& service, Transaction transaction, ServiceAn
                          {.operation = {}, .body = {}, .key = transaction.key, .done = std::move(transaction.done)}, 0);
   }
   if (own.code != "None") {
+    if (own.code == "ValidationError" && is_too_large(own.message)) {
+      return cannot_keep(service, transaction.done, {ErrorKind::misuse, "the record: " + said(own)});
+    }
     return fail(service, transaction.done,
                 {passes(own) ? ErrorKind::unavailable : ErrorKind::misuse, "the record: " + said(own)});
   }
