@@ -13,7 +13,8 @@ help:
 	@echo 'make demo    the same, and ends: nothing may be charged twice'
 	@echo 'make test    all tests'
 	@echo 'make proof   histories from real stores under faults, judged by checkers of their own; PROOF_TIME=2h, default 20m;'
-	@echo '             RIVALS=true: the same faults on other libraries'
+	@echo '             RIVALS=true: the same faults on other libraries; RESUME=true: goes on where it was interrupted;'
+	@echo '             PAGE=true: writes its page, docs/proof.md'
 	@echo 'make bench   the benchmarks, as ratios to what the machine can do'
 	@echo 'make check   formatting, static analysis, layers, headers, the site, spelling, the installed package'
 	@echo 'make docs    these documents as a site with search, at build/site'
@@ -51,7 +52,7 @@ proof:
 	@$(SETUP) build test
 	@command -v go >/dev/null || $(SETUP) go
 	@[ "$(RIVALS)" != true ] || command -v npm >/dev/null || $(SETUP) node
-	@RIVALS=$(RIVALS) tools/proof dev
+	@RIVALS=$(RIVALS) tools/proof dev $(if $(filter true,$(PAGE)),--page) $(if $(filter true,$(RESUME)),--resume)
 
 bench:
 	@$(SETUP) build test bench

@@ -149,6 +149,34 @@ class Checkers(unittest.TestCase):
             story.end(other if happened else CLAIM)
             self.expect(story)
 
+    def test_a_claim_answered_late_is_confirmed_as_often_as_that_takes(self):
+        second, third = record("A", 2, token=1700, lease=1400), record("A", 3, token=2500, lease=2200)
+        done = record("A", 4, "completed", token=2500, r="a|1|p0|w1|1")
+        for told in (True, False):
+            story = Story()
+            story.ask("w1", 1, 9, "claimed", third if told else second, until=2520 if told else 1720)
+            story.store("w1", 10, "insert", CLAIM, end=700)
+            story.store("w1", 701, "replace", second, CLAIM, end=1500)
+            story.store("w1", 1800, "replace", third, second, end=2510)
+            story.effect("w1", 1, 2525)
+            story.store("w1", 2531, "replace", done, third)
+            story.finish("w1", 1, 2530, "complete", "recorded", done)
+            story.end(done)
+            self.expect(story, *([] if told else ["a holder changed its token or attempt"]))
+
+    def test_the_last_results_that_were_acknowledged(self):
+        story = Story()
+        once(story)
+        other = record("B", 2, "completed", r="a|2|p0|w2|1")
+        story.store("w2", 50, "insert", record("B", 1), key="a#2")
+        story.store("w2", 60, "replace", other, record("B", 1), key="a#2")
+        story.store("w2", 70, "insert", record("C", 1), key="a#3")
+        story.store("w2", 80, "replace", record("C", 2, "completed"), record("C", 1), key="a#3", answer="in_doubt")
+        with tempfile.TemporaryDirectory(prefix="once-check-") as name:
+            story.write(pathlib.Path(name))
+            found = check.last_results(name)
+        self.assertEqual([(call["k"], answer["a"]) for call, answer in found], [("a#2", "done"), ("a#1", "done")])
+
     def test_a_record_expires_and_is_swept(self):
         story = Story()
         brief = record("A", 2, "completed", r="a|1|p0|w1|1", expires=500)
@@ -197,6 +225,12 @@ class Checkers(unittest.TestCase):
             story.store("w2", 40, "get", there=record("Z", 3, "completed"))
             story.end(DONE)
         self.bad(made_up, "a record was read that nobody wrote", "not linearizable")
+
+        def denied(story):
+            dies(story)
+            story.store("w1", 21, "replace", DONE, CLAIM, answer="unavailable")
+            story.end(DONE)
+        self.bad(denied, "a write was there that was told not to be", "not linearizable")
 
         def over_nothing(story):
             once(story)
@@ -310,6 +344,16 @@ class Checkers(unittest.TestCase):
                 once(story, effects=effects)
                 story.end(DONE)
             self.bad(recorded, f"a result was recorded with {effects} effects")
+
+        def answer_lost(story):
+            story.store("w1", 10, "insert", CLAIM)
+            story.ask("w1", 1, 9, "claimed", CLAIM)
+            story.effect("w1", 1, 15)
+            story.store("w1", 21, "replace", DONE, CLAIM, answer="in_doubt")
+            story.finish("w1", 1, 20, "complete", "unrecorded", None)
+            story.effect("w1", 1, 30)
+            story.end(DONE)
+        self.bad(answer_lost, "a result was recorded with 2 effects")
 
         def too_late(story):
             dies(story, act=False)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """pictures.py [--from FOLDER] [--write-docs]: a time line of what was done around each fault, of the histories that
 the proof keeps (default: build/proof). Writes availability.json and availability.svg there; proof.py does so at its end.
---write-docs writes both into docs/images, and the tables of that run into docs/proof.md."""
+--write-docs writes both into docs/images, the tables of that run into docs/proof.md, and what shows each planted bug into
+proof/histories; so does `proof.py --page`."""
 import argparse
 import datetime
 import json
@@ -19,11 +20,14 @@ from figures import FAINT, INK, MARGIN, OURS, PAPER, RULE, WIDTH  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 PAGE = ROOT / "docs" / "proof.md"
+HISTORIES = ROOT / "proof" / "histories"
 BEGIN, END = "<!-- {}, by proof/pictures.py -->\n", "<!-- to here. -->\n"
 SHOWN = (
     "sqlite-kill", "sqlite-stop", "postgresql-server_kill", "postgresql-failover", "postgresql-partition",
     "postgresql-cut", "postgresql-pooler", "dynamodb-stop", "dynamodb-partition", "postgresql-proxy_server_kill",
-    "postgresql-sqs_server_kill", "sqlite-power_cut", "postgresql-power_cut",
+    "postgresql-sqs_server_kill", "sqlite-power_cut", "postgresql-power_cut", "sqlite-full_disk", "postgresql-full_disk",
+    "postgresql-restore", "postgresql-cut_off", "postgresql-lost_answers", "postgresql-bad_packets",
+    "postgresql-standby_cut_off", "dynamodb-cut_off", "dynamodb-lost_answers", "dynamodb-bad_packets",
 )
 BUCKET_MS, MOST_S = 200, 20
 FAULT, LABELS, STRIP, STEP = "#f3c5bd", 190, 34, 46
@@ -129,19 +133,31 @@ def write(folder, figures):
     (folder / "availability.svg").write_text(picture(figures))
 
 
-def with_tables(page, source):
-    """The page, with the tables of the run in this folder."""
+def said(source):
+    """Which run it was."""
     seed = json.loads((source / "results.json").read_text())["seed"]
     day = datetime.date.fromtimestamp((source / "results.json").stat().st_mtime)
-    said = f"Seed {seed}, {day.day} {day:%B %Y}, {os.cpu_count()} processors, which others used too:\n\n"
+    return f"Seed {seed}, {day.day} {day:%B %Y}, {os.cpu_count()} processors, which others used too"
+
+
+def with_tables(page, source):
+    """The page, with the tables of the run in this folder."""
     runs, bugs = (source / "tables.md").read_text().strip().split("\n\n")
-    for name, text in (("Runs", said + runs), ("Bugs", bugs)):
+    for name, text in (("Runs", runs), ("Bugs", bugs)):
+        text = f"{said(source)}:\n\n{text}"
         before, begin, rest = page.partition(BEGIN.format(name))
         _, end, after = rest.partition(END)
         if not (begin and end):
             raise SystemExit(f"{PAGE} has lost the lines between which its tables stand: {BEGIN.format(name)}{END}")
         page = f"{before}{begin}\n{text}\n\n{end}{after}"
     return page
+
+
+def write_docs(source, figures):
+    PAGE.write_text(with_tables(PAGE.read_text(), source))
+    write(IMAGES, figures)
+    HISTORIES.mkdir(exist_ok=True)
+    (HISTORIES / "planted.txt").write_text(f"{said(source)}.\n\n{(source / 'planted.txt').read_text()}")
 
 
 def main():
@@ -153,8 +169,7 @@ def main():
     if not figures:
         sys.exit(f"pictures.py: {asked.source} has no history that is drawn. Nothing was written.")
     if asked.write_docs:
-        PAGE.write_text(with_tables(PAGE.read_text(), asked.source))
-        write(IMAGES, figures)
+        write_docs(asked.source, figures)
     write(asked.source, figures)
 
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """proof.py WORKER REGISTER ONCE FAKE_DYNAMODB [--seconds S] [--seed N] [--keep FOLDER] [--only TEXT] [--planted [NAME]]
+    [--resume] [--page]
 
 The proof (docs/proof.md): real processes on real stores, while a nemesis acts. Each run's history is judged by
 proof_register (Porcupine) and check.py. First come all stores and faults, then planted bugs, each of which must be
 found.
-Fails if a run without a bug is wrong, and if a bug is not found. tools/proof builds what it needs, and starts it."""
+Fails if a run without a bug is wrong, and if a bug is not found. tools/proof builds what it needs, and starts it. What is
+done is kept at once: --resume goes on where the last proof was interrupted. --page writes the tables, pictures and
+histories of docs/proof.md at the end, if nothing is wrong."""
 import argparse
 import collections
 import concurrent.futures
@@ -27,7 +30,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("postgresql", "real_servers", "apps")]
 import check  # noqa: E402
 import emulator  # noqa: E402
+import hosts  # noqa: E402
 import namespaces  # noqa: E402
+import network  # noqa: E402
 import pictures  # noqa: E402
 import pollers  # noqa: E402
 import postgresql  # noqa: E402
@@ -120,6 +125,8 @@ class Postgresql:
         if bug.startswith("commits_early"):
             # What a commit does not write is not written by chance either.
             settings |= {"synchronous_commit": "off", "wal_writer_delay": "10s"}
+        if bug == "commits_locally":
+            settings |= {"synchronous_commit": "local"}
         if run.fault == "full_disk":
             self.disk = SmallDisk(DISK_MB)
             stack.callback(self.disk.close)
@@ -130,7 +137,9 @@ class Postgresql:
             data = self.disk.used
             settings |= {"fsync": "off" if bug == "fsync_off" else "on", "min_wal_size": "32MB", "max_wal_size": "64MB"}
         self.clock = Clock(run.folder) if run.fault == "server_clock" else None
-        self.server = stack.enter_context(postgresql.running(settings, None, self.clock and self.clock.variables, data))
+        host, clients = run.connect(stack) if run.fault in NETWORK_FAULTS else (None, None)
+        self.server = stack.enter_context(
+            postgresql.running(settings, clients, self.clock and self.clock.variables, data, host))
         if self.clock:
             stack.callback(self.server.stop)  # In order: one that is killed leaves libfaketime's shared memory.
         url = self.server.database()
@@ -140,7 +149,7 @@ class Postgresql:
             self.server.psql(f"ALTER DATABASE {self.name} SET TABLESPACE small")
         # Without fsync no store is opened, unless one insists.
         safe = run.fault == "power_cut" and bug != "fsync_off"
-        options = "operation_timeout=2s" + ("" if safe else "&allow_unsafe=1")
+        options = "operation_timeout=2s" + ("" if safe else "&allow_unsafe=1") + ("&connect_timeout=2" if host else "")
         self.url = f"{url}?{options}"
         subprocess.run([PROGRAMS["once"], "table", "create", "--store", self.url], check=True,
                        stdout=subprocess.DEVNULL)
@@ -164,6 +173,10 @@ class Postgresql:
             self.url = f"{self.standby.multi_host_url(self.name)}&{options}"
             if not synchronous:
                 self.link.hold()  # It lags behind.
+        if run.fault == "standby_cut_off":
+            self.standby = self.server.standby(True, host=run.network.host())
+            self.url = f"{self.standby.multi_host_url(self.name)}&{options}"
+            self.cuts_left = 1 + int(run.seconds // 8)
 
     def kill_server(self, run):
         self.server.kill()
@@ -241,6 +254,31 @@ class Postgresql:
         self.standby.promote()
         return True
 
+    def cut_standby_off(self, run):
+        """The primary loses its standby, and now and then a worker its primary. The last time the primary's host is cut off
+        from all others, and lives on; the standby is promoted."""
+        net, primary, standby = run.network, self.server.host, self.standby.host
+        worker = run.hosts[run.any_worker()]
+        lost = run.chance.choice(((primary, standby), (standby, primary), None, (worker, primary), (primary, worker)))
+        self.cuts_left -= 1
+        if self.cuts_left:
+            if lost:
+                net.lose(*lost)
+            else:
+                net.part(primary, standby)
+            run.pause(0.3, 3)
+            net.heal()
+            return False
+        net.part(primary, standby)
+        run.pause(0.5, 1)
+        for host in (net.here, *run.hosts.values()):
+            if run.bug != "two_primaries" or host is not worker:
+                net.part(primary, host)
+        self.standby.promote()
+        # The workers look for the new primary once they have waited for the old one.
+        run.last_at_least(8)
+        return True
+
     faults = {
         "calm": None,
         "kill": lambda run: run.kill(),
@@ -254,6 +292,10 @@ class Postgresql:
         "worker_clock": lambda run: run.step_clock(),
         "full_disk": lambda run: run.store.fill_disk(run),
         "failover": lambda run: run.store.fail_over(run),
+        "cut_off": lambda run: run.cut_off(),
+        "lost_answers": lambda run: run.lose_answers(),
+        "bad_packets": lambda run: run.spoil_packets(),
+        "standby_cut_off": lambda run: run.store.cut_standby_off(run),
         "power_cut": lambda run: run.store.cut_power(run),
         "restore": lambda run: run.restore(),
     }
@@ -265,7 +307,8 @@ class Dynamodb:
     limits = "request_timeout=1s&operation_timeout=2s"
 
     def __init__(self, run, stack, bug):
-        endpoint = self.serve(stack)
+        host, _ = run.connect(stack) if run.fault in NETWORK_FAULTS else (None, None)
+        endpoint = self.serve(stack, host)
         if bug in ON_THE_WIRE:
             relay = wire_bugs.Relay(int(endpoint.rsplit(":", 1)[1]), bug, run.seed)
             endpoint = stack.enter_context(relay).url
@@ -276,8 +319,9 @@ class Dynamodb:
         self.environment = emulator.environment(endpoint)
         self.prepare()
 
-    def serve(self, stack):
-        fake = stack.enter_context(subprocess.Popen([PROGRAMS["fake"], "--until-eof", "--table", "records"], text=True,
+    def serve(self, stack, host):
+        at = [*(host.enter() if host else []), PROGRAMS["fake"], *(["--address", host.address] if host else [])]
+        fake = stack.enter_context(subprocess.Popen([*at, "--until-eof", "--table", "records"], text=True,
                                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         stack.callback(fake.stdin.close)
         return fake.stdout.readline().strip()
@@ -298,6 +342,9 @@ class Dynamodb:
         "stop": lambda run: run.stop(),
         "cut": lambda run: run.store.cut(run),
         "partition": lambda run: run.store.partition(run),
+        "cut_off": lambda run: run.cut_off(),
+        "lost_answers": lambda run: run.lose_answers(),
+        "bad_packets": lambda run: run.spoil_packets(),
         "worker_clock": lambda run: run.step_clock(),
     }
 
@@ -306,16 +353,17 @@ class Moto(Dynamodb):
     """Another's emulator of DynamoDB. It answers some hundred requests a second."""
     limits = "request_timeout=10s&operation_timeout=20s"
 
-    def serve(self, stack):
-        return stack.enter_context(emulator.running())
+    def serve(self, stack, host):
+        return stack.enter_context(emulator.running(host=host))
 
     def prepare(self):
         subprocess.run([PROGRAMS["once"], "table", "create", "--store", "dynamodb://records"], check=True,
                        stdout=subprocess.DEVNULL, env=self.environment)
 
-    faults = {fault: Dynamodb.faults[fault] for fault in ("kill", "stop", "partition")}
+    faults = {fault: Dynamodb.faults[fault] for fault in ("kill", "stop", "partition", "lost_answers")}
 
 
+NETWORK_FAULTS = ("cut_off", "lost_answers", "bad_packets", "standby_cut_off")
 # By the beginning of a fault: the program, and who judges what it told.
 PROGRAMS_OF = {
     "once_run_": (programs.RunCallers, programs.judge), "proxy_": (programs.ProxyCallers, programs.judge),
@@ -342,7 +390,8 @@ SQL_BUGS = {  # Of the function that writes, in the test's database.
 }
 ON_THE_WIRE = ("dynamodb_unconditional_finish", "dynamodb_unconditional_insert", "dynamodb_eventual_read",
                "dynamodb_revision_repeats")
-NOT_IN_WORKERS = (*SQL_BUGS, *ON_THE_WIRE, "asynchronous_standby", "fsync_off", "backup_without_log", "older_backup")
+NOT_IN_WORKERS = (*SQL_BUGS, *ON_THE_WIRE, "asynchronous_standby", "commits_locally", "two_primaries",
+                  "fsync_off", "backup_without_log", "older_backup")
 PLANTED = {
     "unfenced_finish": ("sqlite", "stop", "a refused finish is written over what is there"),
     "ignores_revision": ("sqlite", "calm", "a replacement needs only the owner"),
@@ -393,6 +442,10 @@ PLANTED = {
     "fsync_off": ("postgresql", "power_cut", "the server's fsync is off"),
     "commits_early_without_power": ("postgresql", "power_cut", "synchronous_commit is off"),
     "backup_without_log": ("sqlite", "restore", "the backup is a copy of SQLite's file without its log"),
+    "lost_is_unwritten": ("postgresql", "lost_answers", "a write whose answer was lost counts as not done"),
+    "acts_again": ("dynamodb", "lost_answers", "the work acts again if the answer to its finish was lost"),
+    "commits_locally": ("postgresql", "standby_cut_off", "the server's synchronous_commit is local: no commit waits for the standby"),
+    "two_primaries": ("postgresql", "standby_cut_off", "a worker still reaches the old primary after the failover"),
     "older_backup": ("postgresql", "restore", "the backup is older than it is said to be"),
 }
 
@@ -400,6 +453,7 @@ PLANTED = {
 # ---- A run
 
 NOT_BACK = "the store did not come back"
+RESULT_LOST = "an acknowledged result cannot be read: the store did not come back"
 
 
 class Lost(Exception):
@@ -420,13 +474,24 @@ class Run:
         self.over = threading.Event()
         self.clocks = {}
         self.boots = 0
+        self.network, self.hosts = None, {}
+
+    def connect(self, stack):
+        """Each worker gets a host of its own, and the server another, which is returned with the network's range. All else
+        is where the proof is."""
+        self.network = stack.enter_context(network.Network())
+        self.hosts = {f"w{number}": self.network.host() for number in range(WORKERS)}
+        self.server_host = self.network.host()
+        return self.server_host, self.network.range
 
     def start(self, name, role):
         self.lives[name] += 1
         life = f"{name}.{self.lives[name]}"
         in_worker = "" if self.bug in NOT_IN_WORKERS else self.bug
+        # The auditor has the time to look for a server that answers.
+        url = self.store.url.replace("operation_timeout=2s", "operation_timeout=20s") if role == "audit" else self.store.url
         settings = {
-            "role": role, "name": life, "url": self.store.url, "history": self.folder / f"{life}.jsonl",
+            "role": role, "name": life, "url": url, "history": self.folder / f"{life}.jsonl",
             "ledger": self.folder / "ledger.jsonl", "seed": self.chance.randrange(1 << 40), "clients": 2, "keys": 5,
             "window_ms": 1500, "began_ns": self.began_ns, "pause_ms": 10, "lease_ms": self.kind.lease_ms,
             "skew_ms": self.kind.skew_ms, "retention_ms": 500, "bug": in_worker if role != "audit" else "",
@@ -438,7 +503,8 @@ class Run:
             place.mkdir(exist_ok=True)
             self.clocks[name] = self.clocks.get(name) or Clock(place)
             variables |= self.clocks[name].variables
-        return subprocess.Popen([PROGRAMS["worker"], *(f"{key}={value}" for key, value in settings.items())],
+        enter = self.hosts[name].enter() if name in self.hosts else []
+        return subprocess.Popen([*enter, PROGRAMS["worker"], *(f"{key}={value}" for key, value in settings.items())],
                                 stdin=subprocess.PIPE, env=variables, text=True, bufsize=1)
 
     # What the nemesis does.
@@ -465,6 +531,41 @@ class Run:
 
     def step_clock(self):
         self.clocks[self.any_worker()].set(self.chance.choice((-86400, -3600, -1, 0, 1, 3600, 86400)))
+
+    def some_hosts(self):
+        """One worker's or all of them."""
+        return [self.hosts[self.any_worker()]] if self.chance.random() < 0.4 else list(self.hosts.values())
+
+    def cut_off(self):
+        """One worker from its store. The others go on."""
+        host = self.hosts[self.any_worker()]
+        if self.chance.random() < 0.3:
+            self.network.unplug(host)
+        else:
+            self.network.part(self.server_host, host)
+        self.pause(self.kind.lease_ms / 1000, 4 * self.kind.lease_ms / 1000)
+        self.network.heal()
+
+    def lose_answers(self):
+        """Requests arrive, and their answers do not."""
+        for host in self.some_hosts():
+            self.network.lose(self.server_host, host)
+        self.pause(1, 4)
+        self.network.heal()
+
+    def spoil_packets(self):
+        """They are lost, doubled or late."""
+        what = self.chance.choice(("lost", "doubled", "late"))
+        for host in self.some_hosts():
+            for way in ((host, self.server_host), (self.server_host, host)):
+                if what == "lost":
+                    self.network.lose(*way, share=0.3)
+                if what == "doubled":
+                    self.network.double(*way, share=0.5)
+            if what == "late":
+                self.network.slow(host, kbit=self.chance.choice((64, 256)), most_ms=1000)
+        self.pause(1, 3)
+        self.network.heal()
 
     def fail_syncs(self):
         worker = self.workers[self.any_worker()]
@@ -528,15 +629,35 @@ class Run:
                 self.over.wait()
                 self.end()
             except Lost as lost:
-                return {"run": self.name, "seed": self.seed, "seconds": self.seconds,
-                        "found": [{"rule": NOT_BACK, "key": "", "history": [str(lost)]}]}
+                return {"run": self.name, "seed": self.seed, "seconds": self.seconds, "found": [self.lost(lost)]}
             finally:
                 self.timer.cancel()
         return self.judge()
 
+    def lost(self, lost):
+        """A store that does not come back has lost what it had acknowledged: a result that cannot be read any more."""
+        self.over.set()
+        self.kill_all()
+        for call, answer in check.last_results(self.folder)[:20]:
+            scope, name = call["k"].split("#")
+            shown_now = subprocess.run(
+                [PROGRAMS["once"], "show", "--store", self.store.url, "--scope", scope, "--key", name], check=False,
+                env=self.store.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if shown_now.returncode:
+                return {"rule": RESULT_LOST, "key": call["k"],
+                        "history": [call, answer, f"{lost}; once show: {shown_now.stderr.strip()}"]}
+        return {"rule": NOT_BACK, "key": "", "history": [str(lost)]}
+
     def end_in(self, seconds):
+        self.ends = time.monotonic() + seconds
         self.timer = threading.Timer(seconds, self.over.set)
         self.timer.start()
+
+    def last_at_least(self, seconds):
+        if self.ends < time.monotonic() + seconds:
+            self.timer.cancel()
+            self.over.clear()
+            self.end_in(seconds)
 
     def begin(self):
         self.workers = {f"w{number}": self.start(f"w{number}", "work") for number in range(WORKERS)}
@@ -680,8 +801,39 @@ def hunt(bug, seed, keep):
 
 def interrupted(*_):
     """Ends at once: workers and servers end with this process."""
+    print("proof: interrupted. What was done is kept: --resume goes on", flush=True)
     shutil.rmtree(FOLDER, ignore_errors=True)
     os._exit(130)
+
+
+class Kept:
+    """The results, in a file that has each as soon as there is one."""
+
+    def __init__(self, file, seed, seconds, resume):
+        self.file, self.lock = file, threading.Lock()
+        self.all = {"seed": seed, "seconds": seconds, "runs": {}, "planted": {}}
+        if resume:
+            if not file.exists():
+                sys.exit(f"proof: {file} is not there, so nothing can be resumed. Nothing was run.")
+            self.all = json.loads(file.read_text())
+        else:
+            for old in file.parent.glob("*.tar.xz"):
+                old.unlink()
+            self.write()
+
+    def write(self):
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(self.all, indent=1) + "\n")
+        new.rename(self.file)
+
+    def done(self, kind, name, act, *arguments):
+        """The result of that name, if there is one; else it is made."""
+        if name not in self.all[kind]:
+            result = act(*arguments)
+            with self.lock:
+                self.all[kind][name] = result
+                self.write()
+        return self.all[kind][name]
 
 
 COLUMNS = ("operations", "calls", "faults", "acts of operators", "effects", "doubles", "lost", "in_doubt", "takeovers",
@@ -719,40 +871,54 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, default=ROOT / "build" / "proof")
     parser.add_argument("--only", help="runs whose name contains this, such as sqlite-kill")
     parser.add_argument("--planted", nargs="?", const="", help="planted bugs only, or one of them")
+    parser.add_argument("--resume", action="store_true", help="with the seed and the time of the proof that was interrupted")
+    parser.add_argument("--page", action="store_true", help="write docs/proof.md, if nothing is wrong")
     asked = parser.parse_args()
-    # Disks are mounted, where nobody else sees them.
-    mounts = os.geteuid() == 0
-    if mounts:
-        namespaces.enter("mount", "mount -t tmpfs -o size=1m trial /mnt", "small disks")
+    if asked.page and (asked.only or asked.planted is not None):
+        parser.error("the page is about all runs and bugs")
+    # Disks are mounted, and networks made, where nobody else sees them.
+    root = os.geteuid() == 0
+    no_root = "" if root else "this is not root"
+    no_network = no_root or network.missing()
+    if root:
+        kinds = ["mount"] if no_network else ["mount", "net"]
+        namespaces.enter(kinds, "mount -t tmpfs -o size=1m trial /mnt", "small disks")
+        if not no_network:
+            hosts.run("ip", "link", "set", "lo", "up")
     signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
     PROGRAMS.update((name, getattr(asked, name)) for name in ("worker", "register", "once", "fake"))
     asked.keep.mkdir(parents=True, exist_ok=True)
-    for old in asked.keep.glob("*.tar.xz"):
-        old.unlink()
-    print(f"proof: seed {asked.seed}", flush=True)
+    kept = Kept(asked.keep / "results.json", asked.seed, asked.seconds, asked.resume)
+    seed, all_seconds = kept.all["seed"], kept.all["seconds"]
+    print(f"proof: seed {seed}", flush=True)
     runs = [(store, fault) for store, kind in STORES.items() for fault in kind.faults]
     runs += PROGRAM_RUNS
     runs = [run for run in runs if asked.planted is None and (asked.only or "") in "-".join(run)]
     bugs = [bug for bug in PLANTED if not asked.only and asked.planted in (None, "", bug)]
-    for fault, missing, why in (
-            ("full_disk", lambda: "" if mounts else "this is not root", "they mount a small disk"),
-            ("power_cut", lambda: power_disk.missing() if mounts else "this is not root",
-             "they mount a disk of their own, and cut its power")):
-        left = [run for run in runs if fault in run] + [bug for bug in bugs if fault in PLANTED[bug]]
+    left_out = []
+    for faults, missing, why in (
+            (("full_disk",), lambda: no_root, "they mount a small disk"),
+            (("power_cut",), lambda: no_root or power_disk.missing(),
+             "they mount a disk of their own, and cut its power"),
+            (NETWORK_FAULTS, lambda: no_network, "they make networks of their own, and part them")):
+        left = [run for run in runs if run[1] in faults] + [bug for bug in bugs if PLANTED[bug][1] in faults]
         if left and (reason := missing()):
-            print(f"proof: NOT RUN, as {why}, and {reason}: {len(left)} runs and bugs of {fault}", flush=True)
-            runs = [run for run in runs if fault not in run]
-            bugs = [bug for bug in bugs if fault not in PLANTED[bug]]
+            print(f"proof: NOT RUN, as {why}, and {reason}: {len(left)} runs and bugs of {', '.join(faults)}", flush=True)
+            left_out += left
+            runs = [run for run in runs if run not in left]
+            bugs = [bug for bug in bugs if bug not in left]
     if not runs and not bugs:
         sys.exit("proof: nothing has this name")
-    # A run mostly waits, so there are two for each processor. A bug is mostly found in 4 s, and its server takes 2.
-    together = 2 * (os.cpu_count() or 1)
-    left_s = asked.seconds - 7 * len(bugs) / together
+    # A run mostly waits, so there are three for each processor. A bug is mostly found in 4 s, and its server takes 2.
+    together = 3 * (os.cpu_count() or 1)
+    left_s = all_seconds - 7 * len(bugs) / together
     seconds = max(4.0, left_s / math.ceil(len(runs) / together) - 5) if runs else 0
     wrong = []
     with concurrent.futures.ThreadPoolExecutor(together) as pool:
-        playing = [pool.submit(play, store, fault, seconds, asked.seed, asked.keep) for store, fault in runs]
-        hunting = [pool.submit(hunt, bug, asked.seed, asked.keep) for bug in bugs]
+        playing = [pool.submit(kept.done, "runs", f"{store}-{fault}", play, store, fault, seconds, seed, asked.keep)
+                   for store, fault in runs]
+        hunting = [pool.submit(kept.done, "planted", bug, hunt, bug, seed, asked.keep) for bug in bugs]
         results = []
         for future in playing:
             result = future.result()
@@ -775,8 +941,9 @@ def main():
                 print(shown(clearest(result)), flush=True)
             else:
                 wrong.append(f"planted {bug}")
-    summary = {"seed": asked.seed, "runs": results, "planted": {bug: result for bug, result in hunted}}
-    (asked.keep / "results.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (asked.keep / "planted.txt").write_text("\n".join(
+        f"{bug}: {PLANTED[bug][2]} ({', '.join(PLANTED[bug][:2])})\n{shown(clearest(result))}\n"
+        for bug, result in hunted if result["found"]))
     (asked.keep / "tables.md").write_text(table(results) + "\n" + planted_table(hunted))
     if figures := pictures.collect(asked.keep):
         pictures.write(asked.keep, figures)
@@ -784,9 +951,13 @@ def main():
     (asked.keep / "test-counts").write_text(f"{passed} {len(wrong)}\n")
     for name in wrong:
         print(f"proof: WRONG: {name}")
+    if asked.page and not wrong and not left_out:
+        pictures.write_docs(asked.keep, figures)
+    elif asked.page:
+        print("proof: the page was not written, as " + ("something is wrong" if wrong else "not all could be run"))
     print(f"proof: {passed} passed, {len(wrong)} failed; histories are in {asked.keep}")
     shutil.rmtree(FOLDER)
-    sys.exit(bool(wrong))
+    sys.exit(bool(wrong or (asked.page and left_out)))
 
 
 if __name__ == "__main__":

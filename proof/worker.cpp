@@ -268,14 +268,23 @@ class Worker {
       }
     }
     // Some work lasts for longer than its lease.
-    std::this_thread::sleep_for(chance.percent(bug_ == "acts_late" ? 30 : 8) ? lease_ * 3 / 2
-                                                                             : Millis(chance.below(20)));
+    unsigned percent = bug_ == "acts_late" ? 30 : 8;
+    Millis longer = lease_ * 3 / 2;
+    if (bug_ == "acts_again") {  // Without a renewal, so that it is the finish whose answer is lost.
+      percent = 100;
+      longer = lease_ / 4;
+    }
+    std::this_thread::sleep_for(chance.percent(percent) ? longer : Millis(chance.below(20)));
     if (!effect(operation, id, &claim, "main")) return give_up(id, claim);
     if (bug_ == "released_after_acting" && chance.percent(30)) {
       return finish(id, "release", "", [&] { return claim.release("by chance"); });
     }
     if (way < 13) return finish(id, "hold", "", [&] { return claim.hold("by chance"); });
-    finish(id, "complete", result, [&] { return claim.complete(Result::inlined(result)); });
+    finish(id, "complete", result, [&] {
+      Finish end = claim.complete(Result::inlined(result));
+      if (bug_ == "acts_again" && end.kind == Finish::Kind::unrecorded) effect(operation, id, nullptr, "main");
+      return end;
+    });
   }
 
   // Looks before it leaps: true if the effect was made.

@@ -16,14 +16,15 @@ import collections
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
+import hosts
 import namespaces
+from hosts import Host, run
 
 PROGRAM = None
 LEASE_MS = 1500
@@ -36,46 +37,9 @@ SERVER = "10.77.0.1"
 
 def enter_namespace(trial="true"):
     """Starts this script again in a network namespace in which it may do everything, the shell command `trial` too."""
-    tools = {"ip": "iproute2", "bridge": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-    for tool, package in tools.items():
-        if not shutil.which(tool):
-            sys.exit(f"the partition test needs `{tool}`: install {package} (tools/setup does)")
-    namespaces.enter("net", f"ip link add trial0 type bridge && ip link add trial1 type veth peer name trial2 && {trial}",
-                     "network namespaces with a bridge in them")
-
-
-def run(*words):
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
-
-
-class Host:
-    """A namespace on the bridge. It ends when its holder's standard input does, at the latest with this process."""
-
-    def __init__(self, name, address):
-        self.name = name
-        self.port = f"port-{name}"
-        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo there; exec cat"],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if self.holder.stdout.readline() != "there\n":
-            raise RuntimeError(f"there is no namespace for {name}")
-        run("ip", "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", str(self.holder.pid))
-        run("ip", "link", "set", self.port, "master", "bridge0", "up")
-        self.inside("ip", "address", "add", f"{address}/24", "dev", "eth0")
-        self.inside("ip", "link", "set", "lo", "up")
-        self.inside("ip", "link", "set", "eth0", "up")
-
-    def enter(self):
-        return ["nsenter", "--target", str(self.holder.pid), "--net"]
-
-    def inside(self, *words):
-        run(*self.enter(), *words)
-
-    def end(self):
-        self.holder.stdin.close()
-        self.holder.stdout.close()
-        self.holder.wait()
+    if lack := hosts.lacking():
+        sys.exit(f"the partition test needs {lack}")
+    namespaces.enter("net", f"{hosts.TRIAL} && {trial}", "network namespaces with a bridge in them")
 
 
 # Each way of cutting: how, how it is healed, and whether requests still get through on connections that are there.
@@ -321,8 +285,7 @@ class World:
         self.told = Told()
         self.hosts, self.processes = [], []
         self.ledger = folder / "ledger"
-        run("ip", "link", "add", "bridge0", "type", "bridge")
-        run("ip", "link", "set", "bridge0", "up")
+        hosts.add_bridge("bridge0")
 
     def serve(self):
         """Starts the service. Returns the URL of the store."""
@@ -337,7 +300,7 @@ class World:
         raise NotImplementedError
 
     def add_host(self, name, address):
-        self.hosts.append(Host(name, address))
+        self.hosts.append(Host(name, address, "bridge0"))
         return self.hosts[-1]
 
     def add_process(self, *words, env=None):

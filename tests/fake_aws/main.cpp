@@ -24,10 +24,11 @@
 #include "fake_aws/fake_dynamodb_server.hpp"
 
 int main(int argc, char** argv) {
-  CLI::App app("A fake DynamoDB on 127.0.0.1");
+  CLI::App app("A fake DynamoDB");
   once::testing::FakeServerOptions options;
   once::testing::FakeAccessKey key;
   std::vector<std::string> tables;
+  app.add_option("--address", options.address, "An address of this host")->capture_default_str();
   app.add_option("--port", options.port, "Port; 0: any free one");
   app.add_flag("--tls", options.tls, "HTTPS");
   auto* access_key = app.add_option("--access-key", key.access_key_id, "Check signatures, with this access key");

@@ -43,10 +43,11 @@ def environment(endpoint, base=None):
 
 
 @contextlib.contextmanager
-def running(start_limit_s=60):
-    """Gives the endpoint."""
+def running(start_limit_s=60, host=None):
+    """Gives the endpoint. The server is on that host (tests/apps/hosts.py)."""
     server = subprocess.Popen(
-        [python(), FOLDER / "serve_moto.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*(host.enter() if host else []), python(), FOLDER / "serve_moto.py", host.address if host else "127.0.0.1"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         ready, _, _ = select.select([server.stdout], [], [], start_limit_s)

@@ -115,9 +115,11 @@ class Guard:
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, cwd="/",
             )
 
-    def start(self, command, log, environment=None):
-        """Starts it unprivileged, in the folder of its log, to which its output is added."""
-        request = {"command": unprivileged_command(command), "log": os.fspath(log), "environment": environment}
+    def start(self, command, log, environment=None, enter=()):
+        """Starts it unprivileged, in the folder of its log, to which its output is added. `enter` is what comes before the
+        command, privileged: such as nsenter."""
+        request = {"command": [*enter, *unprivileged_command(command)], "log": os.fspath(log),
+                   "environment": environment}
         self._socket.send(json.dumps(request).encode())
         answer, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 16, 1)
         if not answer:

@@ -122,13 +122,18 @@ class Endpoint:
         self.port = None
         self.process = None
         self.variables = {}  # Of its environment, not of that of what starts it.
+        self.host = None  # In whose network it is (tests/apps/hosts.py); none: in this one.
 
     def log(self):
         file = self.folder.with_suffix(".log")
         return file.read_text(errors="replace") if file.exists() else ""
 
+    @property
+    def address(self):
+        return self.host.address if self.host else "127.0.0.1"
+
     def url(self, database="postgres", user="postgres"):
-        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{user}@{self.address}:{self.port}/{database}"
 
     def psql(self, sql, database="postgres", user="postgres", limit_s=START_LIMIT_S):
         """What stock psql prints: a line for each row, `|` between columns. An error is a RuntimeError with its text."""
@@ -151,7 +156,8 @@ class Endpoint:
 
     def _start(self, command, ready):
         variables = [f"{name}={value}" for name, value in self.variables.items()]
-        self.process = self._servers.start(["env", *variables, *command], self.folder.with_suffix(".log"), environment())
+        self.process = self._servers.start(["env", *variables, *command], self.folder.with_suffix(".log"), environment(),
+                                           self.host.enter() if self.host else ())
 
         def ready_or_ended():
             if not self.process.running():
@@ -218,15 +224,18 @@ class PostgreSQL(Endpoint):
         self.psql(f"CREATE DATABASE {name}")
         return self.url(name)
 
-    def standby(self, synchronous, through=None):
+    def standby(self, synchronous, through=None, host=None):
         """A standby of this server. If synchronous, commits wait for it from then on. It connects by the port `through`,
-        for which there may be a CuttingProxy; default: straight."""
+        for which there may be a CuttingProxy; default: straight. It is on that host."""
         made = PostgreSQL(self._servers, f"standby{next(self._names)}", self._names, primary=self)
         name = made.folder.name
         run([BINARIES / "pg_basebackup", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-D", made.folder,
-             "-d", f"host=127.0.0.1 port={through or self.port} user=postgres application_name={name}"],
+             "-d", f"host={self.address} port={through or self.port} user=postgres application_name={name}"],
             self._servers.folder)
         made.configure(synchronous_standby_names="")  # The primary may have one, whose settings were copied.
+        made.host = host
+        if host:
+            made.configure(listen_addresses=host.address)
         made._start_on_free_port(made.start)
         if synchronous:
             self.configure(synchronous_standby_names=name)
@@ -250,7 +259,7 @@ class PostgreSQL(Endpoint):
 
     def multi_host_url(self, database="postgres"):
         """Of a standby: finds whichever of it and its primary takes writes."""
-        hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.port}"
+        hosts = f"{self.primary.address}:{self.primary.port},{self.address}:{self.port}"
         return f"postgresql://postgres@{hosts}/{database}?target_session_attrs=read-write"
 
     def pgbouncer(self, **settings):
@@ -307,10 +316,10 @@ class PgBouncer(Endpoint):
 
 
 @contextlib.contextmanager
-def running(settings=None, clients=None, variables=None, data=None):
+def running(settings=None, clients=None, variables=None, data=None, host=None):
     """Gives a server with an empty data folder; settings are lines of postgresql.conf, variables those of its environment.
-    From the network `clients` too every user may log in without a password. Its data lie in the empty folder `data`, if
-    one is given."""
+    From the network `clients` too every user may log in without a password, and replicate. Its data lie in the empty folder `data`, if
+    one is given. It is on that host, where `clients` find it."""
     made = template()
     with guard.Guard("once-postgresql-") as servers:
         server = PostgreSQL(servers, "primary", itertools.count(1))
@@ -319,10 +328,13 @@ def running(settings=None, clients=None, variables=None, data=None):
         shutil.copytree(made, server.folder, dirs_exist_ok=bool(data))
         server.folder.chmod(0o700)
         server.variables = variables or {}
+        server.host = host
         server.configure(unix_socket_directories=servers.folder, **(SETTINGS | (settings or {})))
+        if host:
+            server.configure(listen_addresses=host.address)
         if clients:
             with open(server.folder / "pg_hba.conf", "a") as file:
-                file.write(f"host all all {clients} trust\n")
+                file.write(f"host all,replication all {clients} trust\n")
         give_away(server.folder.resolve())
         server._start_on_free_port(server.start)
         yield server

@@ -1,4 +1,4 @@
-"""Serves moto on a free loopback port, prints the endpoint, ends when standard input does. See emulator.py."""
+"""serve_moto.py ADDRESS: serves moto on a free port of it, prints the endpoint, ends when standard input does. See emulator.py."""
 import logging
 import sys
 import threading
@@ -36,7 +36,7 @@ def one_after_another(act):
 DynamoHandler.call_action = one_after_another(DynamoHandler.call_action)
 
 logging.getLogger("werkzeug").setLevel(logging.ERROR)  # A line for every request otherwise.
-server = moto.server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server = moto.server.ThreadedMotoServer(ip_address=sys.argv[1], port=0, verbose=False)
 server.start()
 print("http://{}:{}".format(*server.get_host_and_port()), flush=True)
 sys.stdin.read()
