@@ -142,10 +142,11 @@ ListQuery query_of(const Filter& filter, Time now);
 
 // Calls `each` for every matching record until it returns false. Blocks; reads pages of 500. Records that cannot be
 // read do not stop it: after the others it returns corrupt, with the first of them and their number. `progress` may be
-// empty. It is called after each page with the number of records that the store has returned so far.
+// empty. It is called after each page with the number of records that the store has returned so far, and ends the
+// reading by false.
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each,
-                              const std::function<void(std::uint64_t read)>& progress = {});
+                              const std::function<bool(std::uint64_t read)>& progress = {});
 
 // Up to `limit` (1 to 10 000) matching records from `cursor` on. `cursor` is empty or ListPage::cursor of the page
 // before. Blocks, and reads at most 20 pages of the store. So a page may have fewer records, or none; only the last one

@@ -372,7 +372,7 @@ ListQuery query_of(const Filter& filter, Time now) {
 
 std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
                               const std::function<bool(const Record&)>& each,
-                              const std::function<void(std::uint64_t read)>& progress) {
+                              const std::function<bool(std::uint64_t read)>& progress) {
   std::uint64_t read = 0;
   ListQuery query = query_of(filter, now);
   std::optional<Error> unreadable;
@@ -384,7 +384,7 @@ std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
       if (matches(filter, record, now) && !each(record)) return std::nullopt;
     }
     read += page.records.size();
-    if (progress) progress(read);
+    if (progress && !progress(read)) return std::nullopt;
     others += page.unreadable.size();
     if (!page.unreadable.empty() && !unreadable) {
       unreadable = std::move(page.unreadable.front());

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <once/error.hpp>
@@ -14,6 +15,7 @@
 #include <once/testing/faulty_store.hpp>
 #include <once/testing/records.hpp>
 
+#include "../engine/forwarding_store.hpp"
 #include "operators/acts.hpp"
 
 namespace once::cli {
@@ -32,12 +34,13 @@ const operate::Reason because{.by = "alice@desk", .text = "the bank was down"};
 class ActsTest : public ::testing::Test {
  protected:
   ActsTest() {
-    for (const char* const name : {"a", "b", "c", "d"}) {
-      Record record = once::testing::plain_record(Key("pay", name).stored());
-      record.state = State::unknown;
-      record.expires_at = never;
-      EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
-    }
+    for (const char* const name : {"a", "b", "c", "d"}) keep(name);
+  }
+  void keep(const std::string& name) {
+    Record record = once::testing::plain_record(Key("pay", name).stored());
+    record.state = State::unknown;
+    record.expires_at = never;
+    EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
   }
 
   static operate::Plan release(const Record& seen, const operate::Reason& reason, Stamp stamp, Millis /*skew*/) {
@@ -67,6 +70,41 @@ TEST_F(ActsTest, SaysThatTooManyMatch) {
   EXPECT_FALSE(selected(4).bounded);
   EXPECT_THAT(selected(3).records, SizeIs(3));
   EXPECT_TRUE(selected(3).bounded);
+}
+
+TEST_F(ActsTest, EndsItsReadingWhenItIsTold) {
+  for (int i = 0; i < 600; ++i) keep("more-" + std::to_string(i));  // More than a page.
+  unsigned lists = 0;
+  faults = [&](const StoreCall& call) {
+    lists += call.operation == StoreCall::Operation::list ? 1 : 0;
+    return Fault{};
+  };
+  const Selection selection = select(access, {.standing = operate::Standing::unknown}, now, because, act, 1000,
+                                     {.go_on = [](std::uint64_t read) { return read < 1; }});
+  EXPECT_THAT(selection.records, SizeIs(500));
+  EXPECT_EQ(lists, 1U);
+  EXPECT_FALSE(selection.error);
+}
+
+TEST_F(ActsTest, ReadsSeveralKeysAtOnce) {
+  class Held final : public once::testing::ForwardingStore {
+   public:
+    using ForwardingStore::ForwardingStore;
+    void get(std::string key, Done done) override {
+      waiting.emplace_back(std::move(key), std::move(done));
+      if (waiting.size() < 4) return;  // None is answered before all four are asked for.
+      for (auto& [name, answer] : std::exchange(waiting, {})) ForwardingStore::get(name, std::move(answer));
+    }
+    std::vector<std::pair<std::string, Done>> waiting;
+  };
+  const StoreAccess held{
+      .url = {}, .store = std::make_shared<Held>(store), .offload = {}, .offload_name = {}, .offload_directory = {}};
+  std::vector<std::string> keys;
+  for (const char* const name : {"d", "c", "none", "a"}) keys.push_back(Key("pay", name).stored());
+  const Selection selection = select_keys(held, keys, now, because, act, {});
+  ASSERT_THAT(selection.records, SizeIs(3));
+  EXPECT_EQ(selection.records.front().stored_key, keys.front());  // In their order.
+  EXPECT_THAT(selection.left, ElementsAre(Pair(Pair(LeftBecause::gone, "there is no such record"), SizeIs(1))));
 }
 
 TEST_F(ActsTest, StopsWhereItIsTold) {

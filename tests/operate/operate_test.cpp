@@ -441,10 +441,17 @@ TEST(ForEach, EveryFilter) {
   filter = {.created_before = Time{}};
   EXPECT_FALSE(for_each(
       *store, filter, now, [](const Record&) { return true; },
-      [&](std::uint64_t records) { read.push_back(records); }));
+      [&](std::uint64_t records) {
+        read.push_back(records);
+        return true;
+      }));
   ASSERT_GT(read.size(), 1U);
   EXPECT_TRUE(std::is_sorted(read.begin(), read.end()));
   EXPECT_EQ(read.back(), static_cast<std::uint64_t>(number));
+  std::uint64_t pages = 0;  // It may end it, too.
+  EXPECT_FALSE(for_each(
+      *store, filter, now, [](const Record&) { return true; }, [&](std::uint64_t) { return ++pages < 2; }));
+  EXPECT_EQ(pages, 2U);
 }
 
 TEST(Filters, AgeIsOfRecordsThatSayWhenTheyWereMade) {

@@ -37,7 +37,10 @@ int find(const FindOptions& options) {
         const Match match = search.match(record);
         return match == Match::none || listing.add(record, now, to_string(match));
       },
-      [&](std::uint64_t records) { listing.read(records); });
+      [&](std::uint64_t records) {
+        listing.read(records);
+        return true;
+      });
   const int exit_code = listing.end(error);
   if (exit_code != exit_ok) return exit_code;
   if (listing.count() > 0) return exit_ok;

@@ -41,7 +41,10 @@ int list(const LsOptions& options, const StoreAccess& access, Listing& listing, 
   const operate::Filter filter = filter_of(options.filter, now, access.raw_scopes);
   const auto error = operate::for_each(
       *access.store, filter, now, [&](const Record& record) { return listing.add(record, now); },
-      [&](std::uint64_t records) { listing.read(records); });
+      [&](std::uint64_t records) {
+        listing.read(records);
+        return true;
+      });
   if (!head.empty()) print(head + text::rfc3339(now) + "\n");
   const int exit_code = listing.end(error);
   if (exit_code == exit_ok && listing.count() == 0 && !options.listing.json) {

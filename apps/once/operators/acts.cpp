@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <iostream>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
@@ -13,6 +16,7 @@
 #include "output/progress.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "platform/wait.hpp"
 #include "process/signals.hpp"
 #include "settings/filters.hpp"
 
@@ -23,6 +27,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t most_shown = 10;
+constexpr std::size_t keys_at_once = 16;  // That are read from the store.
 
 std::string counted(std::uint64_t records) { return std::to_string(records) + (records == 1 ? " record" : " records"); }
 
@@ -166,27 +171,46 @@ struct Planned {
   }
 };
 
+// The answers for all of these keys, which are asked for at the same time.
+std::vector<Answer> get_all(Store& store, std::span<const std::string> keys) {
+  struct Gathered {
+    std::mutex mutex;
+    std::vector<Answer> answers;
+    std::size_t missing = 0;
+  };
+  return wait_for<std::vector<Answer>>([&](Callback<void(std::vector<Answer>)> done) {
+    const auto all = std::make_shared<Gathered>();
+    all->answers.resize(keys.size());
+    all->missing = keys.size();
+    const auto end = std::make_shared<Callback<void(std::vector<Answer>)>>(std::move(done));
+    for (std::size_t at = 0; at < keys.size(); ++at) {
+      store.get(keys[at], [all, end, at](Answer answer) {
+        {
+          const std::lock_guard lock(all->mutex);
+          all->answers[at] = std::move(answer);
+          if (--all->missing > 0) return;
+        }
+        (*end)(std::move(all->answers));
+      });
+    }
+  });
+}
+
 }  // namespace
 
 Selection select(const StoreAccess& access, const operate::Filter& filter, Time now, const operate::Reason& reason,
                  const Act& act, std::size_t most, const Selecting& selecting) {
   Selection selection;
   Planned planned{access, now, reason, act, selecting, selection};
-  struct Ended {};
-  try {
-    selection.error = operate::for_each(
-        *access.store, filter, now,
-        [&](const Record& record) {
-          if (selecting.matches && !selecting.matches(record)) return true;
-          selection.bounded = selection.matched == most;
-          if (!selection.bounded) planned.add(record);
-          return !selection.bounded;
-        },
-        [&](std::uint64_t read) {
-          if (selecting.go_on && !selecting.go_on(read)) throw Ended();  // Also where no record matches.
-        });
-  } catch (const Ended&) {  // The caller knows.
-  }
+  selection.error = operate::for_each(
+      *access.store, filter, now,
+      [&](const Record& record) {
+        if (selecting.matches && !selecting.matches(record)) return true;
+        selection.bounded = selection.matched == most;
+        if (!selection.bounded) planned.add(record);
+        return !selection.bounded;
+      },
+      selecting.go_on);
   return selection;
 }
 
@@ -195,20 +219,26 @@ Selection select_keys(const StoreAccess& access, const std::vector<std::string>&
   Selection selection;
   Planned planned{access, now, reason, act, selecting, selection};
   std::uint64_t read = 0;
-  for (const std::string& key : keys) {
+  for (std::size_t first = 0; first < keys.size(); first += keys_at_once) {
     if (selecting.go_on && !selecting.go_on(read)) break;
-    const Answer found = blocking::get(*access.store, key);
-    ++read;
-    if (found.status == Answer::Status::failed && found.error.kind != ErrorKind::corrupt) {
-      selection.error = found.error;
-      break;
-    }
-    if (found.status == Answer::Status::failed) {
-      selection.left[{LeftBecause::failed, found.error.message}].push_back(key);
-    } else if (!found.record) {
-      selection.left[{LeftBecause::gone, "there is no such record"}].push_back(key);
-    } else {
-      planned.add(*found.record);
+    const std::vector<Answer> answers =
+        get_all(*access.store, std::span(keys).subspan(first).first(std::min(keys_at_once, keys.size() - first)));
+    for (std::size_t at = 0; at < answers.size(); ++at) {
+      const Answer& found = answers[at];
+      const std::string& key = keys[first + at];
+      ++read;
+      if (found.status == Answer::Status::failed && found.error.kind != ErrorKind::corrupt) {
+        selection.error = found.error;
+        if (selecting.go_on) selecting.go_on(read);
+        return selection;
+      }
+      if (found.status == Answer::Status::failed) {
+        selection.left[{LeftBecause::failed, found.error.message}].push_back(key);
+      } else if (!found.record) {
+        selection.left[{LeftBecause::gone, "there is no such record"}].push_back(key);
+      } else {
+        planned.add(*found.record);
+      }
     }
   }
   if (selecting.go_on) selecting.go_on(read);

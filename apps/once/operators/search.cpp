@@ -158,7 +158,10 @@ RecordFound find_record(const StoreAccess& access, const RecordName& name, const
         if (record.label == options.text && is_whole_label(record.label)) labelled = {record.key, record.label};
         return true;
       },
-      [&](std::uint64_t read) { progress.show(read); });
+      [&](std::uint64_t read) {
+        progress.show(read);
+        return true;
+      });
   progress.end();
   const std::string none = "no record has the key " + quoted_stored(found.key);
   if (error) {
