@@ -98,9 +98,12 @@ class Console(ConsoleCase):
         link = self.start_console()
         for _ in range(20):
             self.expect_problem(self.ask("POST", "/v1/session", {"link": "guess"}, SAME), 401, "unauthorized")
-        got = self.ask("POST", "/v1/session", {"link": link}, SAME)
+        got = self.ask("POST", "/v1/session", {"link": "guess"}, SAME)
         self.expect_problem(got, 429, "too-many-attempts")
         self.assertEqual(got[1]["retry-after"], "60")
+        # Whoever guesses does not keep out who has a link, and nobody sends much to be read.
+        self.expect_problem(self.ask("POST", "/v1/session", {"link": "0" * 5000}, SAME), 400, "bad-request")
+        self.assertEqual(self.ask("POST", "/v1/session", {"link": link}, SAME)[0], 200)
 
     def test_no_other_host_name(self):
         link = self.start_console()

@@ -157,16 +157,22 @@ TEST_F(SessionsTest, KeepsSoManyLinks) {
   EXPECT_TRUE(sessions.take_link(second));
 }
 
-TEST_F(SessionsTest, BarsFurtherAttemptsUntilTheFailuresAreAMinuteOld) {
-  for (std::size_t i = 0; i < Sessions::most_failures; ++i) {
-    EXPECT_FALSE(sessions.is_barred());
-    sessions.count_failure();
-  }
-  EXPECT_TRUE(sessions.is_barred());
+TEST_F(SessionsTest, BarsFurtherAttemptsOfAnAddressUntilTheFailuresAreAMinuteOld) {
+  for (std::size_t i = 0; i < Sessions::most_failures; ++i) EXPECT_TRUE(sessions.count_failure("10.0.0.1"));
+  EXPECT_FALSE(sessions.count_failure("10.0.0.1"));
+  EXPECT_TRUE(sessions.count_failure("10.0.0.2"));
   clock->advance(60s - 1ns);
-  EXPECT_TRUE(sessions.is_barred());
+  EXPECT_FALSE(sessions.count_failure("10.0.0.1"));
   clock->advance(1ns);
-  EXPECT_FALSE(sessions.is_barred());
+  EXPECT_TRUE(sessions.count_failure("10.0.0.1"));
+}
+
+TEST_F(SessionsTest, KeepsAsManyFailuresAndForgetsTheOldest) {
+  for (std::size_t i = 0; i < Sessions::most_failures; ++i) EXPECT_TRUE(sessions.count_failure("10.0.0.1"));
+  for (std::size_t i = 0; i < Sessions::most_failures_in_all - 1; ++i) {
+    EXPECT_TRUE(sessions.count_failure("10.1.0." + std::to_string(i)));
+  }
+  EXPECT_TRUE(sessions.count_failure("10.0.0.1"));
 }
 
 }  // namespace

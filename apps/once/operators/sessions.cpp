@@ -47,7 +47,7 @@ void Sessions::drop_old() {
   std::erase_if(sessions_, [&](const Session& session) {
     return now - session.used >= idle_life || now - session.opened >= whole_life;
   });
-  std::erase_if(failures_, [&](Uptime failed) { return now - failed >= failure_life; });
+  std::erase_if(failures_, [&](const Failure& failed) { return now - failed.at >= failure_life; });
 }
 
 Sessions::Session* Sessions::of(std::string_view cookie, std::string_view header) {
@@ -130,16 +130,14 @@ void Sessions::end_unless(const std::function<bool(const Sha256& credential, con
   });
 }
 
-bool Sessions::is_barred() {
+bool Sessions::count_failure(std::string_view address) {
   const std::lock_guard lock(mutex_);
   drop_old();
-  return failures_.size() >= most_failures;
-}
-
-void Sessions::count_failure() {
-  const std::lock_guard lock(mutex_);
-  failures_.push_back(clock_->uptime());
-  if (failures_.size() > most_failures) failures_.pop_front();
+  const auto before = std::ranges::count(failures_, address, &Failure::address);
+  if (static_cast<std::size_t>(before) >= most_failures) return false;
+  if (failures_.size() == most_failures_in_all) failures_.pop_front();
+  failures_.push_back({std::string(address), clock_->uptime()});
+  return true;
 }
 
 }  // namespace once::cli

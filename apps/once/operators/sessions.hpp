@@ -39,8 +39,9 @@ class Sessions {
   static constexpr std::chrono::hours whole_life{12};
   static constexpr std::size_t most_sessions = 64;  // One more ends the one that was used least recently.
   static constexpr std::size_t most_links = 16;     // The same: the oldest.
-  // Attempts to sign in that failed within the last minute. With so many, all are refused, also right ones.
+  // Attempts to sign in that failed within the last minute, from one address. More are not even looked at.
   static constexpr std::size_t most_failures = 20;
+  static constexpr std::size_t most_failures_in_all = 2000;  // One more forgets the oldest.
   static constexpr std::chrono::minutes failure_life{1};
 
   explicit Sessions(std::shared_ptr<Clock> clock = system_clock(), std::shared_ptr<Random> random = system_random());
@@ -71,9 +72,8 @@ class Sessions {
   // Ends the sessions whose credential is not good any more for whom they are. Those without one stay.
   void end_unless(const std::function<bool(const Sha256& credential, const Identity& identity)>& is_good);
 
-  // Whether too many attempts failed.
-  [[nodiscard]] bool is_barred();
-  void count_failure();
+  // An attempt from this address failed. False: too many before it did.
+  [[nodiscard]] bool count_failure(std::string_view address);
 
  private:
   struct Link;
@@ -88,7 +88,11 @@ class Sessions {
   std::mutex mutex_;         // Guards the following members.
   std::vector<Link> links_;  // Oldest first.
   std::vector<Session> sessions_;
-  std::deque<Uptime> failures_;
+  struct Failure {
+    std::string address;
+    Uptime at;
+  };
+  std::deque<Failure> failures_;  // Oldest first.
   std::uint64_t opened_ = 0;
 };
 

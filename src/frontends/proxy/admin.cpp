@@ -68,7 +68,8 @@ struct Asked {
   };
   Kind kind = Kind::whole;
   OperatorsAnswer answer{http::Answer{}};
-  RequestHead head;  // Its views are into the connection's message.
+  std::string address;  // The client's.
+  RequestHead head;     // Its views are into the connection's message.
   std::string body;
 
   Kind refuse(http::Answer why) {
@@ -139,8 +140,11 @@ bool is_for_operators(std::string_view target) {
 // The answer to the request.
 Task<OperatorsAnswer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
   const RequestHead& head = asked.head;
-  const http::Request request{
-      .method = head.method, .target = head.target, .headers = head.headers, .body = asked.body, .principal = {}};
+  const http::Request request{.method = head.method,
+                              .target = head.target,
+                              .headers = head.headers,
+                              .body = asked.body,
+                              .principal = asked.address};
   if (pages.operators && is_for_operators(head.target)) {
     auto ask = [&](Callback<void(OperatorsAnswer)> done) { pages.operators(request, std::move(done)); };
     co_return co_await completion<OperatorsAnswer>(loop, ask);
@@ -262,6 +266,7 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
   const auto own = std::make_unique<Asked>();
   Asked& asked = *own;
+  asked.address = client.remote_address();
   asked.kind = co_await read_asked(client, asked, pages.patience);
   reading.reset();
   if (asked.kind == Asked::Kind::gone) co_return;
