@@ -149,6 +149,14 @@ class Reconciler {
   // The same, by another question: for example with the credentials of a client. It has the same limits and pauses.
   void ask(RecordPtr unknown, const AskService& by, Callback<void(Reconciled)> done);
 
+  // Asks about one unknown record, and writes nothing: for an operator, who decides. It is asked at once, whatever the
+  // limits and pauses say. An answer that does not count yet, see `settle`, is not_known. Completions: as in Store.
+  void find_out(RecordPtr unknown, Callback<void(Finding)> done) const;
+  Finding find_out(RecordPtr unknown) const;  // Blocks.
+
+  // Whether pass() asks about such a record, if it is unknown: see `concerns` and `key_prefix`.
+  [[nodiscard]] bool concerns(const Record& unknown) const;
+
   // Reads unknown records from where the last pass ended, one page of the store, and asks about those that are due. Run
   // one pass at a time.
   void pass(Callback<void(ReconcilePass)> done);

@@ -104,19 +104,24 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
     if (!begin(*unknown)) {
       return done({.kind = Reconciled::Kind::not_asked, .record = std::move(unknown), .why = {}, .error = {}});
     }
-    // The service answers as of now or later, so what it says it has not done counts as of now.
     const std::optional<Time> asked_at = earliest_now();
-    auto answer = std::make_shared<AnswerOnce>(
+    put(by, unknown, [self = shared_from_this(), unknown, asked_at, done = std::move(done)](Finding finding) mutable {
+      self->take(std::move(unknown), asked_at, std::move(finding), std::move(done));
+    });
+  }
+
+  void find_out(RecordPtr unknown, Callback<void(Finding)> done) {
+    const std::optional<Time> asked_at = earliest_now();
+    put(options_.ask, unknown,
         [self = shared_from_this(), unknown, asked_at, done = std::move(done)](Finding finding) mutable {
-          self->take(std::move(unknown), asked_at, std::move(finding), std::move(done));
+          if (auto early = self->early(*unknown, asked_at, finding))
+            finding = Finding::not_known(std::move(early->why));
+          done(std::move(finding));
         });
-    try {
-      by(unknown, [answer](Finding finding) { (*answer)(std::move(finding)); });
-    } catch (const std::exception& error) {
-      (*answer)(Finding::not_known(error.what()));
-    } catch (...) {  // It has no text.
-      (*answer)(Finding::not_known("the question failed"));
-    }
+  }
+
+  [[nodiscard]] bool concerns(const Record& unknown) const {
+    return unknown.key.starts_with(options_.key_prefix) && (!options_.concerns || options_.concerns(unknown));
   }
 
   void pass(Callback<void(ReconcilePass)> done) {
@@ -135,6 +140,17 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
   }
 
  private:
+  static void put(const AskService& by, const RecordPtr& unknown, Callback<void(Finding)> done) {
+    auto answer = std::make_shared<AnswerOnce>(std::move(done));
+    try {
+      by(unknown, [answer](Finding finding) { (*answer)(std::move(finding)); });
+    } catch (const std::exception& error) {
+      (*answer)(Finding::not_known(error.what()));
+    } catch (...) {  // It has no text.
+      (*answer)(Finding::not_known("the question failed"));
+    }
+  }
+
   // What this object knows of an unknown record.
   struct Known {
     Time finished_at{};  // Of that record: another one is a new question.
@@ -241,21 +257,30 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
     }
   }
 
+  struct Early {
+    std::string why;
+    Millis counts_in;
+  };
+  // Empty: what the service says counts. It answers as of the question or later, so what it says it has not done counts
+  // as of then.
+  [[nodiscard]] std::optional<Early> early(const Record& unknown, std::optional<Time> asked_at,
+                                           const Finding& finding) const {
+    if (finding.kind != Finding::Kind::not_done) return std::nullopt;
+    if (!asked_at) return Early{"the store's time is not known yet", options_.first_pause};
+    const Time settled_at = attempt_ended_at(unknown) + finding.settle.value_or(options_.settle);
+    if (*asked_at >= settled_at) return std::nullopt;
+    const Millis left = settled_at - *asked_at;
+    return Early{"not done so far, which counts only after " + std::to_string(left.count()) + " ms more", left};
+  }
+
   void take(RecordPtr unknown, std::optional<Time> asked_at, Finding finding, Done done) {
     operate::Resolution resolution{.retention = finding.retention.value_or(options_.retention)};
     switch (finding.kind) {
       case Finding::Kind::not_known:
         return later(std::move(unknown), std::move(finding.why), std::nullopt, std::move(done));
       case Finding::Kind::not_done: {
-        if (!asked_at) {
-          return later(std::move(unknown), "the store's time is not known yet", options_.first_pause, std::move(done));
-        }
-        const Time settled_at = attempt_ended_at(*unknown) + finding.settle.value_or(options_.settle);
-        if (*asked_at < settled_at) {
-          const Millis left = settled_at - *asked_at;
-          return later(std::move(unknown),
-                       "not done so far, which counts only after " + std::to_string(left.count()) + " ms more", left,
-                       std::move(done));
+        if (auto too_early = early(*unknown, asked_at, finding)) {
+          return later(std::move(unknown), std::move(too_early->why), too_early->counts_in, std::move(done));
         }
         resolution.as = operate::As::released;
         break;
@@ -402,6 +427,16 @@ void Reconciler::ask(RecordPtr unknown, const AskService& by, Callback<void(Reco
 Reconciled Reconciler::ask(RecordPtr unknown) {
   return wait_for<Reconciled>([&](Callback<void(Reconciled)> done) { ask(std::move(unknown), std::move(done)); });
 }
+
+void Reconciler::find_out(RecordPtr unknown, Callback<void(Finding)> done) const {
+  core_->find_out(std::move(unknown), std::move(done));
+}
+
+Finding Reconciler::find_out(RecordPtr unknown) const {
+  return wait_for<Finding>([&](Callback<void(Finding)> done) { find_out(std::move(unknown), std::move(done)); });
+}
+
+bool Reconciler::concerns(const Record& unknown) const { return core_->concerns(unknown); }
 
 void Reconciler::pass(Callback<void(ReconcilePass)> done) { core_->pass(std::move(done)); }
 

@@ -104,6 +104,26 @@ TEST_F(ReconcileTest, WritesWhatHappenedAsAnActInTheHistory) {
   EXPECT_EQ(engine().begin("k").kind, Begin::Kind::replayed);
 }
 
+TEST_F(ReconcileTest, FindsOutForAnOperatorAndWritesNothing) {
+  finding_ = Finding::not_done("no such charge");
+  const RecordPtr unknown = held();
+  const Reconciler with = reconciler({.settle = 60s, .key_prefix = scope_prefix("pay")});
+  EXPECT_EQ(with.find_out(unknown).kind, Finding::Kind::not_known);  // It does not count yet.
+  clock_->advance(60s);
+  EXPECT_EQ(with.find_out(unknown).kind, Finding::Kind::not_done);  // Asked at once, whatever the pauses say.
+  finding_ = Finding::happened(Result::inlined("charge 4711"));
+  EXPECT_EQ(with.find_out(unknown).result.bytes, "charge 4711");
+  EXPECT_EQ(*stored(), *unknown);
+  EXPECT_TRUE(events_.empty());
+  EXPECT_TRUE(with.concerns(*unknown));
+  Record other = *unknown;
+  other.key = Key("mail", "k").stored();
+  EXPECT_FALSE(with.concerns(other));
+  // A question that is dropped.
+  const Reconciler dropping = reconciler({.ask = [](const RecordPtr&, const Callback<void(Finding)>&) {}});
+  EXPECT_EQ(dropping.find_out(unknown).kind, Finding::Kind::not_known);
+}
+
 TEST_F(ReconcileTest, WritesAFailure) {
   finding_ = Finding::failed({.code = "refunded", .message = "refunded by hand"});
   EXPECT_EQ(reconciler().ask(held()).kind, Kind::failed);

@@ -28,6 +28,10 @@
 #include <once/time.hpp>
 #include <once/trace.hpp>
 
+namespace once {
+class Reconciler;
+}
+
 namespace once::proxy {
 
 struct Address {
@@ -311,6 +315,11 @@ class Proxy {
   // Requests keep the rules in force when their head was read. Requests that begin after this has returned get the new
   // ones. Throws Exception(misuse) for rules that are invalid, alone or with the options; then nothing changes.
   void set_rules(const http::Routes& rules);
+
+  // Asks the upstreams about unknown operations, for an operator: by a GET without a client's headers, so it concerns
+  // only those of routes that have http::Options::reconcile and whose clients share their keys. A copy may outlive the
+  // proxy; its questions are not_known then.
+  [[nodiscard]] const Reconciler& reconciler() const noexcept;
 
   // Replaces ProxyOptions::upstreams. Requests whose head was read before may still use the earlier upstreams. An
   // upstream that stays (same host, port and scheme) keeps its connections, running requests, health and time aside.

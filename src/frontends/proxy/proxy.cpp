@@ -131,6 +131,7 @@ class Proxy::Impl {
     threads_.clear();
   }
 
+  [[nodiscard]] const Reconciler& reconciler() const noexcept { return reconciling_->reconciler(); }
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   [[nodiscard]] std::uint16_t admin_port() const noexcept { return admin_port_; }
   [[nodiscard]] std::size_t connections() const {
@@ -355,6 +356,7 @@ Proxy::Proxy(Engine& engine, const http::Routes& rules, ProxyOptions options)
     : impl_(std::make_unique<Impl>(engine, rules, std::move(options))) {}
 Proxy::~Proxy() = default;
 
+const Reconciler& Proxy::reconciler() const noexcept { return impl_->reconciler(); }
 std::uint16_t Proxy::port() const noexcept { return impl_->port(); }
 std::uint16_t Proxy::admin_port() const noexcept { return impl_->admin_port(); }
 std::size_t Proxy::connections() const noexcept { return impl_->connections(); }

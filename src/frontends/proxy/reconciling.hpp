@@ -43,6 +43,7 @@ class Reconciling {
   void set_rules(std::shared_ptr<http::Endpoints> endpoints);
   Task<void> run();  // Until the loop is closed.
   [[nodiscard]] Reconciler& reconciler() noexcept { return reconciler_; }
+  [[nodiscard]] const Reconciler& reconciler() const noexcept { return reconciler_; }
 
  private:
   struct Shared;
