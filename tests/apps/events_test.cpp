@@ -111,6 +111,31 @@ TEST_F(EventsTest, TellsARecordAsItIsAndThenEachChange) {
   EXPECT_EQ(gone["error"], nullptr);
 }
 
+TEST_F(EventsTest, TellsAnActOnManyRecordsAsItGoesOn) {
+  const std::string id(32, 'a');
+  std::atomic<int> written{0};
+  Events events(store, {}, {.pause = hours(1), .bulk_pause = Millis{1}}, [&](std::string_view of) {
+    return json{{"id", of}, {"written", written.load()}}.dump();
+  });
+  Client client(events.open("watch=bulk:" + id, false, always));
+  EXPECT_EQ(client.event(), ("event: bulk\ndata: " + json{{"id", id}, {"written", 0}}.dump()));
+  written = 7;
+  EXPECT_EQ(client.event(), ("event: bulk\ndata: " + json{{"id", id}, {"written", 7}}.dump()));
+  EXPECT_THROW(events.open("watch=bulk:17", false, always), Exception);
+}
+
+TEST_F(EventsTest, OneNameDoesNotTakeAllStreams) {
+  EventsOptions options = calm();
+  options.most_of_one = 2;
+  Events events(store, {}, options);
+  std::vector<Client> clients;
+  for (int i = 0; i < 2; ++i) clients.emplace_back(events.open("watch=overview", false, always, "session 1"));
+  EXPECT_EQ(events.open("watch=overview", false, always, "session 1").status, 503U);
+  EXPECT_EQ(events.open("watch=overview", false, always, "session 2").status, 200U);
+  clients.back().disconnect();
+  EXPECT_EQ(events.open("watch=overview", false, always, "session 1").status, 200U);
+}
+
 // Nobody writes: only the time passes.
 TEST_F(EventsTest, ALeaseThatLapsesIsAChange) {
   class Timed final : public once::testing::ForwardingStore {

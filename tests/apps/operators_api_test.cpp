@@ -238,7 +238,7 @@ TEST_F(OperatorsTest, ReadsBodiesOfExtendStrictly) {
   refuses({{"reason", "r"}, {"by", "soon"}}, "by");
   refuses({{"reason", "r"}, {"on_lapse", "explode"}}, "takeover or hold");
   refuses({{"reason", "r"}, {"by", "1h"}, {"retention", "1h"}}, "retention goes with on_lapse");
-  refuses({{"reason", "r"}, {"by", "1h"}, {"force", true}}, "unknown member 'force'; the members are by, dry_run");
+  refuses({{"reason", "r"}, {"by", "1h"}, {"force", true}}, "unknown member 'force'; the members are act, by, dry_run");
   EXPECT_EQ(stored(record), record);
 }
 

@@ -199,9 +199,11 @@ class Sqs(Queues):
                             "case $(cat) in *bad*) exit 1;; *gate*) read x <gate;; esac")
         port = json.loads(poller.stderr.readline())["why"].removeprefix("operators on port ")
 
-        def page(name):
+        def page(name, body=None):
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/{name}", headers={"Content-Type": "application/json"},
+                                             data=body and json.dumps(body).encode())
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=30) as answer:
+                with urllib.request.urlopen(request, timeout=30) as answer:
                     return answer.read().decode()
             except urllib.error.HTTPError as error:
                 return f"{error.code} {error.read().decode()}"
@@ -228,6 +230,8 @@ class Sqs(Queues):
         self.assertEqual([json.loads(line)["event"] for line in self.path("audit").read_text().splitlines()], ["show"])
         poller.send_signal(signal.SIGTERM)
         wait_until(lambda: page("readyz") == "503 stopping\n", "it stops")
+        act = {"act": "release", "filter": {"standing": "unknown"}, "reason": "r"}
+        wait_until(lambda: "urn:once:problem:stopping" in page("v1/bulk", act), "no act on many records begins")
         self.open_gate("gate")
         self.assertEqual(self.end_of(poller)[0], 0)
 

@@ -85,7 +85,7 @@ export async function start_host({ folder, admin_port, tokens, prefix = "" }) {
       return;
     }
     let body = await body_of(request);
-    if (changes) body = Buffer.from(JSON.stringify({ ...JSON.parse(body), who: session.name }));
+    if (changes && !/\/(start|stop)$/.test(path)) body = Buffer.from(JSON.stringify({ ...JSON.parse(body), who: session.name }));
     requests.push(`${request.method} ${request.url}`);
     const headers = {};
     for (const name of ["if-match", "content-type", "last-event-id"]) if (request.headers[name]) headers[name] = request.headers[name];

@@ -101,7 +101,8 @@ export function fill(store, count, of_label, label_prefix) {
 async function start_service() {
   const server = http.createServer((request, response) => {
     request.resume();
-    request.on("end", () => {
+    request.on("end", async () => {
+      if (request.method === "GET") await server.held;  // A question about an operation.
       if (request.url === "/lost") {  // After the request came: its outcome is not known.
         request.socket.destroy();
         return;
@@ -147,6 +148,12 @@ export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
     // A request through the proxy, under this key.
     post: (key, path = "/charges") => fetch(`http://127.0.0.1:${ports.listen}${path}`, { method: "POST",
       headers: { "Idempotency-Key": key, "Content-Type": "application/json" }, body: '{"order":17}' }).then((answer) => answer.text()),
+    // The service answers no question until the function is called that this returns.
+    hold_questions() {
+      let go_on;
+      service.held = new Promise((done) => { go_on = done; });
+      return go_on;
+    },
     stop: () => new Promise((done) => {
       proxy.once("exit", done);
       proxy.kill("SIGKILL");
@@ -161,13 +168,14 @@ export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
 
 // The proxy's API, and a host of the page in front that lets tests count requests, end sessions, sign in under any name
 // and put all below a path: {link(role), page, post, close, ...}.
-export async function start_console(store, { tokens = {}, prefix = "", stats = "1s" } = {}) {
-  const proxy = await start_proxy(store, { stats });
+export async function start_console(store, { tokens = {}, prefix = "", stats = "1s", flags = [] } = {}) {
+  const proxy = await start_proxy(store, { stats, flags });
   const host = await start_host({ folder, admin_port: proxy.admin, tokens, prefix });
   return {
     ...host,
     sign_in: (role = "operator", name = "alice") => host.link({ name, role }),
     post: proxy.post,
+    hold_questions: proxy.hold_questions,
     stop_api: proxy.stop,
     async close() {
       await host.close();

@@ -63,6 +63,7 @@ class Operators(ProxyCase):
         self.assertEqual((status, record["key"], record["state"]), (200, "order-17", "unknown"))
         # It is the very record that the commands show.
         shown = json.loads(self.expect(self.once("show", "--key", "order-17", "--scope", record["scope"], "--json"), 0).stdout)
+        self.assertEqual(record.pop("service"), {"asks": False, "says": None})
         self.assertEqual(record, shown)
         decision = {"as": "completed", "reason": "charge 1 in the ledger", "who": "alice",
                     "result": {"text": '{"charge":1}\n', "content_type": "application/json"}}

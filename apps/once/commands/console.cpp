@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <functional>
@@ -26,7 +28,9 @@
 #include "operators/operators.hpp"
 #include "operators/overview.hpp"
 #include "output/report.hpp"
+#include "output/text.hpp"
 #include "platform/file.hpp"
+#include "process/ask_command.hpp"
 #include "process/store_look.hpp"
 #include "settings/access.hpp"
 
@@ -41,6 +45,43 @@ struct ConsoleFlags {
   std::string stats_interval = "60s";
   std::string audit_log;  // Empty: none.
   bool read_only = false;
+  std::string reconcile;  // Empty: no service is asked.
+  std::string reconcile_settle = "5m";
+  std::string reconcile_timeout = "30s";
+};
+
+// Asks --reconcile about unknown operations, when an operator wants it.
+class AskingCommand {
+ public:
+  AskingCommand(const ConsoleFlags& flags, const StoreAccess& access)
+      : ask_{.command = flags.reconcile,
+             .timeout = parse_duration(flags.reconcile_timeout, "--reconcile-timeout"),
+             .output_limit = most_output(*access.store),
+             .derive_name = "command",
+             .gives_up = [this] { return ending_.load(); }},
+        reconciler_({.store = access.store,
+                     .ask = ask_blocking([this](const Record& record) { return ask_command(ask_, record); }),
+                     .settle = parse_duration(flags.reconcile_settle, "--reconcile-settle")}) {}
+  AskingCommand(const AskingCommand&) = delete;
+  AskingCommand& operator=(const AskingCommand&) = delete;
+  ~AskingCommand() { end(); }
+
+  [[nodiscard]] const Reconciler& reconciler() const noexcept { return reconciler_; }
+  // A running question is ended, and later ones too.
+  void end() noexcept { ending_ = true; }
+
+ private:
+  // Of a command's output, so that its record has room for the rest.
+  static std::uint64_t most_output(const Store& store) {
+    constexpr std::uint64_t usual = std::uint64_t{1} << 20U;
+    constexpr std::uint64_t room_for_the_rest = std::uint64_t{64} * 1024;
+    const std::uint64_t most = store.capabilities().max_record_bytes;
+    return std::min(usual, most > 2 * room_for_the_rest ? most - room_for_the_rest : most / 2);
+  }
+
+  std::atomic<bool> ending_{false};
+  const AskCommand ask_;
+  const Reconciler reconciler_;
 };
 
 // Blocks them for the whole process, if done before any other thread starts.
@@ -111,6 +152,11 @@ int console(const ConsoleFlags& flags) {
   std::optional<StoreLook> look;
   if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
   Operators operators(access, no_token, overview_sources(look ? &*look : nullptr, nullptr), &console);
+  std::optional<AskingCommand> asking;
+  if (!flags.reconcile.empty()) {
+    asking.emplace(flags, access);
+    operators.ask_by(asking->reconciler());
+  }
   Engine engine({.store = access.store});
   const proxy::AdminServer server(engine,
                                   {.listen = address,
@@ -132,6 +178,7 @@ int console(const ConsoleFlags& flags) {
       std::string(isatty(STDIN_FILENO) != 0 ? " Press Enter for another one." : ""));
   wait_for_end(signals, show_link);
   let_signals_end();  // A second one does not wait for a store.
+  if (asking) asking->end();
   operators.stop();
   return exit_ok;
 }
@@ -149,6 +196,16 @@ void add_console(CLI::App& app, Invocation& invocation) {
   command->add_flag("--read-only", flags->read_only, "The page changes nothing");
   command->add_option("--stats-interval", flags->stats_interval, stats_interval_help)->capture_default_str();
   command->add_option("--audit-log", flags->audit_log, audit_log_help);
+  command->add_option(
+      "--reconcile", flags->reconcile,
+      "A shell command that says what became of an unknown operation: as for once run. The page asks it\n"
+      "when you do (default: none)");
+  command
+      ->add_option("--reconcile-settle", flags->reconcile_settle,
+                   "How long after the end of an attempt its exit code 100 begins to count")
+      ->capture_default_str();
+  command->add_option("--reconcile-timeout", flags->reconcile_timeout, "How long that command may take")
+      ->capture_default_str();
   command->footer(
       "Prints a link that signs one browser in, once and within 60 s. Enter at a terminal prints another one. Ends "
       "with\n"

@@ -286,6 +286,7 @@ int run_proxy(const ProxyCommand& command) {
   };
   const std::size_t clients = settings.proxy.max_connections;
   auto proxy = std::make_unique<proxy::Proxy>(engine, complete(settings.rules), std::move(settings.proxy));
+  operators.ask_by(proxy->reconciler());
   say("listening on port " + std::to_string(proxy->port()) + ", forwarding to " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
   if (clients > files / 2) {  // Each has a second connection, to the service.

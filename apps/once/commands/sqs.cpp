@@ -177,6 +177,8 @@ class Asking {
     return Asked::later;
   }
 
+  [[nodiscard]] const Reconciler& reconciler() const noexcept { return reconciler_; }
+
   // Until end(), on its own thread.
   void run() {
     while (!ending_) {
@@ -458,13 +460,14 @@ class Sqs {
     if (!options_.admin.address.empty() && stats_interval > Millis{0}) {
       look.emplace(StoreLookOptions{.store = access.store, .interval = stats_interval});
     }
-    const AdminPort admin(
+    AdminPort admin(
         options_.admin, access, engine,
         [&] {
           return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() +
                  (look ? look->text() : std::string());
         },
         [&] { return stopping_ ? "stopping" : ""; }, overview_sources(look ? &*look : nullptr, recent.get()));
+    if (asking) admin.ask_by(asking->reconciler());
     if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
     running = &the_poller;
 
@@ -481,7 +484,8 @@ class Sqs {
     std::thread asker([&] {
       if (asking) asking->run();
     });
-    const bool interrupted = wait(signals, over, the_poller, commands.get(), posting, asking ? &*asking : nullptr);
+    const bool interrupted =
+        wait(signals, over, the_poller, commands.get(), posting, asking ? &*asking : nullptr, admin);
     thread.join();
     if (asking) asking->end();
     asker.join();
@@ -536,7 +540,7 @@ class Sqs {
 
   // Whether a signal ended it.
   bool wait(Signals& signals, const Wakeup& over, sqs::Poller& poller, Commands* commands,
-            const std::atomic<int>& posting, Asking* asking) {
+            const std::atomic<int>& posting, Asking* asking, AdminPort& admin) {
     int asked = 0;  // The first signal.
     std::optional<Uptime> end_at;
     const auto end_it = [&](int signal) {
@@ -561,6 +565,7 @@ class Sqs {
         asked = signal->number;
         stopping_ = true;
         poller.stop();  // Before the line is written, so that readers may rely on it.
+        admin.stop_bulk();
         log_.note("ending: running work is allowed to finish, and nothing else starts. " +
                   (stop_within_ ? "After " + show_duration(*stop_within_) + ", or at a second signal, it is ended."
                                 : std::string("A second signal ends it.")));

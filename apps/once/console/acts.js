@@ -7,10 +7,11 @@ import { Copy, Dialog, use_sending } from "./parts.js";
 import { command_for } from "./command.js";
 import { http_answer, http_type, run_result, run_type } from "./encodings.js";
 
-export const request_names = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "remove" };
+export const request_names = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "remove", reconcile: "reconcile" };
 
-// What kind of result the callers of this record expect, by who held it.
+// What kind of result the callers of this record expect, by what the service says, or who held it.
 function likely_kind(record) {
+  if (record.service?.says === "done") return "reconciled";
   if (record.result?.content_type === run_type || /\bonce run\b/.test(record.holder)) return "run";
   if (record.result?.content_type === http_type || /\bonce proxy\b/.test(record.holder)) return "http";
   return "plain";
@@ -19,7 +20,7 @@ function likely_kind(record) {
 export const first_form = (act, record) => ({
   reason: "", force: false, any_payload: false, retention: "", by: act === "extend" ? "10m" : "", on_lapse: "",
   kind: likely_kind(record), result: "", content_type: likely_kind(record) === "run" ? "" : "application/json",
-  exit_code: "0", http_status: "200", code: "", message: "",
+  exit_code: "0", http_status: "200", code: "", message: "", says: record.service?.says, reconciled: act === "fail" && record.service?.says === "failed",
 });
 
 function result_of(form) {
@@ -38,12 +39,14 @@ export function body_of(act, form) {
   if (act === "complete") {
     body.as = "completed";
     const result = result_of(form);
-    if (result) body.result = result;
+    if (form.kind === "reconciled") body.reconciled = true;
+    else if (result) body.result = result;
   }
   if (act === "fail") {
     body.as = "failed";
-    if (form.code) body.code = form.code;
-    if (form.message) body.message = form.message;
+    if (form.reconciled) body.reconciled = true;
+    else if (form.code) body.code = form.code;
+    if (form.message && !form.reconciled) body.message = form.message;
   }
   if (act === "extend") {
     if (form.on_lapse) body.on_lapse = form.on_lapse;
@@ -55,23 +58,14 @@ export function body_of(act, form) {
   return body;
 }
 
-// The history keeps 256 bytes of a reason.
-const is_reason = (kept, reason) => kept === reason
-  || (new TextEncoder().encode(kept).length > 240 && reason.startsWith(kept.replace(/(\.\.\.|\u2026)$/, "")));
-
-// Whether an act whose answer was lost was done. Its own entry in the history says so; `seen` is the record before it.
-async function what_became(act, key, seen, reason, who) {
-  let now;
-  try {
-    now = await api.show(key, "");
-  } catch (problem) {
-    if (act === "remove" && problem.status === 404) return { done: true };
-    throw problem;
-  }
-  const ours = (record) => record.history.filter((entry) =>
-    entry.attempt === 0 && is_reason(entry.why, reason) && (!who || entry.who === who)).length;
-  if (act !== "remove" && ours(now.body) > ours(seen)) return { done: true, ...now };
-  return { done: false, same: now.body.owner === seen.owner && now.body.revision === seen.revision, ...now };
+// Whether an act whose answer was lost was done: what the server has noted under its id. `seen`: the record before it.
+async function what_became(act, key, seen, id) {
+  const [noted] = (await api.acts({ key, id, limit: 1 })).body.acts;
+  if (noted && noted.outcome === null) throw new Error("how it ended is not noted yet.");
+  const done = noted?.outcome === "done";
+  if (act === "remove" && done) return { done };
+  const now = await api.show(key, "");
+  return { done, same: now.body.owner === seen.owner && now.body.revision === seen.revision, ...now };
 }
 
 // The server's message as a sentence.
@@ -120,17 +114,19 @@ export function ActFields({ act, form, set, live }) {
       <div class="fields">
         <${Field} label="Its callers expect" id="act-kind"><select id="act-kind" value=${form.kind}
           onChange=${set("kind")}>
+          ${(form.says === "done" || form.kind === "reconciled") && html`<option value="reconciled" selected=${form.kind === "reconciled"}>what the service says</option>`}
           <option value="run" selected=${form.kind === "run"}>the output of once run</option>
           <option value="http" selected=${form.kind === "http"}>an HTTP answer</option>
           <option value="plain" selected=${form.kind === "plain"}>other bytes, or none</option>
         </select><//>
         ${form.kind === "run" && Text("exit_code", "Exit code", { inputmode: "numeric" })}
         ${form.kind === "http" && Text("http_status", "Status", { inputmode: "numeric" })}
-        ${form.kind !== "run" && Text("content_type", "Content type")}
+        ${(form.kind === "http" || form.kind === "plain") && Text("content_type", "Content type")}
       </div>
-      <${Field} label=${form.kind === "run" ? "Standard output" : form.kind === "http" ? "Body" : "Result"} id="act-result">
-        <textarea id="act-result" rows="4" class="mono" spellcheck=${false} value=${form.result} onInput=${set("result")} /><//>`}
-    ${act === "fail" && html`<div class="fields">${Text("code", "Code", {}, "For programs")}
+      ${form.kind !== "reconciled" && html`<${Field} label=${form.kind === "run" ? "Standard output" : form.kind === "http" ? "Body" : "Result"} id="act-result">
+        <textarea id="act-result" rows="4" class="mono" spellcheck=${false} value=${form.result} onInput=${set("result")} /><//>`}`}
+    ${act === "fail" && form.says === "failed" && html`<${Check} form=${form} set=${set} member="reconciled" label="The failure that the service tells" />`}
+    ${act === "fail" && !form.reconciled && html`<div class="fields">${Text("code", "Code", {}, "For programs")}
       ${Text("message", "Message", {}, "For people")}</div>`}
     ${act === "extend" && html`<div class="fields">
       ${!form.on_lapse && Text("by", "How much longer", {}, "As in 10m, 24h, 7d")}
@@ -195,8 +191,9 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
   // True: it was done.
   const ask = async (reason) => {
     set_error(null);
+    const id = crypto.randomUUID();
     try {
-      const answer = await api.act(key, request_names[act], body_of(act, { ...form, reason }), seen.tag);
+      const answer = await api.act(key, request_names[act], { ...body_of(act, { ...form, reason }), act: id }, seen.tag);
       onDone({ text: sentence(answer.body.message), remark: answer.body.remark, removed: act === "remove" });
       return true;
     } catch (problem) {
@@ -206,7 +203,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
       } else if (problem.status === 503 || problem instanceof api.Lost) {
         set_error({ text: `${problem.message} It may have been done: looking …` });
         try {
-          const now = await what_became(act, key, seen.record, reason, session.name);
+          const now = await what_became(act, key, seen.record, id);
           if (now.done) {
             onDone({ text: "The answer was lost, but it was done.", removed: act === "remove" });
             return true;
@@ -263,8 +260,8 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
             preview.record.expires_at ? `, kept until ${local(preview.record.expires_at)}` : ""}${
             preview.record.lease_until ? `, lease until ${local(preview.record.lease_until)}` : ""}</span>` : ""}</span>
       </div>
-      <details class="by-hand"><summary>By hand</summary>
-        <${ByHand} command=${command_for(act, seen.record, { ...form, reason: form.reason.trim() }, { who: session.name, store })} /></details>
+      ${form.kind !== "reconciled" && !form.reconciled && html`<details class="by-hand"><summary>By hand</summary>
+        <${ByHand} command=${command_for(act, seen.record, { ...form, reason: form.reason.trim() }, { who: session.name, store })} /></details>`}
       <div class="buttons">
         <button type="button" onClick=${onClose}>Cancel</button>
         <button class=${act === "remove" ? "primary is-danger" : "primary"} disabled=${busy || !!changed}>

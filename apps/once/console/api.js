@@ -127,6 +127,9 @@ export const raw = (key, part) => bytes_of(`records/${key}/raw?part=${part}`);
 export const act = (key, name, body, tag) => name === "remove"
   ? call(`records/${key}`, { method: "DELETE", body, tag })
   : call(`records/${key}/${name}`, { method: "POST", body, tag });
+// What the service says of an unknown operation. Nothing is changed.
+export const ask_service = (key, tag) => call(`records/${key}/reconcile`, { method: "POST", body: {}, tag });
+export const related = (key, after) => call(`records/${key}/related${query({ after })}`);
 // A bulk act is a plan first, which changes nothing.
 export const bulk_list = (signal) => call("bulk", { signal });
 export const bulk = (id, signal) => call(`bulk/${id}`, { signal });

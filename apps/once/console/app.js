@@ -95,7 +95,7 @@ function Console({ session, on_sign_out }) {
       <button type="button" class="quiet" onClick=${on_sign_out}>Sign out</button>
     </header>
     ${route.page === "overview" && html`<${Overview} poll=${poll} />`}
-    ${route.page === "records" && html`<${Records} route=${route} gauges=${gauges} session=${session} />`}
+    ${route.page === "records" && html`<${Records} route=${route} gauges=${gauges} session=${session} store=${store} />`}
     ${route.page === "bulks" && html`<${Bulks} />`}
     ${route.page === "bulk" && html`<${BulkPage} key=${route.id} id=${route.id} session=${session} />`}
     ${route.page === "acts" && html`<${Acts} route=${route} />`}

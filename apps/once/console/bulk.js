@@ -1,30 +1,30 @@
 // Bulk acts: an act on many records is a plan first, then started with its count, then told of while it goes on.
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
-import { use_liveness, use_poll } from "./live.js";
+import { use_poll } from "./live.js";
 import { go, to_acts, to_bulk, to_record, to_records } from "./router.js";
-import { Standing, act_words, word } from "./words.js";
+import { Standing, act_words, says_words, word } from "./words.js";
 import { Time, count, field, name_of, plain, plural } from "./format.js";
-import { ActFields, Field, body_of, first_form, request_names } from "./acts.js";
+import { ActFields, ByHand, Field, body_of, first_form, request_names } from "./acts.js";
+import { command_for_many } from "./command.js";
 import { Dialog, Failed, Waiting, use_sending } from "./parts.js";
 import { filter_of } from "./selection.js";
 
-const soon_ms = 1000;  // Until the next look at one that goes on.
 const goes_on = new Set(["counting", "running"]);
 
 // complete, fail, release ...: the page's word for what is asked of the API.
 const act_of = (bulk) => (bulk.act !== "resolve" ? bulk.act
   : { completed: "complete", failed: "fail", released: "release" }[bulk.as]);
-const title_of = (bulk) => `${act_words[act_of(bulk)]?.name || bulk.act} ${bulk.count === null ? "operations"
+const title_of = (bulk) => `${act_words[act_of(bulk)]?.name || bulk.act} ${bulk.act === "reconcile" ? "about " : ""}${bulk.count === null ? "operations"
   : plural(bulk.count, "operation", "operations")}`;
 const means = (act) => (act === "complete" ? "They happened. Every call of each gets the one result that you give here."
   : act === "fail" ? "They did not happen, and shall not. Every call of each gets this failure."
   : act === "release" ? "The next call runs each of them. If one did happen, it happens twice."
-  : act === "extend" ? "More time for each." : "Forgets the records and their results: the operations can run again.");
+  : act === "extend" ? "More time for each." : act === "reconcile" ? act_words.reconcile.means : "Forgets the records and their results: the operations can run again.");
 
 // "unknown, scope pay".
 const words_of = (bulk) => (bulk.filter ? Object.entries(bulk.filter).map(([name, value]) =>
-  (name === "standing" ? word(value) : name === "q" ? `with “${plain(value)}”` : `${name} ${plain(value)}`)).join(", ")
+  (name === "standing" ? word(value) : name === "q" ? `with “${plain(value)}”` : name === "reconciled" ? `service says ${says_words[value]}` : `${name} ${plain(value)}`)).join(", ")
   : plural(bulk.keys, "selected record", "selected records"));
 // The list that shows just what it selects, if there is one.
 const list_of = (bulk) => {
@@ -41,7 +41,7 @@ const BulkState = ({ bulk }) => html`<span class=${`state is-${icons[bulk.state]
 
 const known = (number) => (number === null || number === undefined ? "not known" : count(number));
 
-export function BulkDialog({ act, query, selection, matching, example, onClose }) {
+export function BulkDialog({ act, query, selection, matching, example, session, store, onClose }) {
   const first = selection.rows.size ? [...selection.rows.values()][0] : example;
   const [form, set_form] = useState(() => first_form(act, first || {}));
   const [error, set_error] = useState(null);
@@ -49,7 +49,7 @@ export function BulkDialog({ act, query, selection, matching, example, onClose }
   const fields = useRef();
   const { name } = act_words[act];
   const what = selection.all ? `all${matching ? ` ${matching}` : ""} that match` : plural(selection.rows.size, "operation", "operations");
-  useEffect(() => { fields.current.elements.reason.focus(); }, []);
+  useEffect(() => { (fields.current.elements.reason || fields.current.querySelector(".primary")).focus(); }, []);
   const set = (member) => (event) => {
     const { type, checked, value } = event.currentTarget;
     set_form((old) => ({ ...old, [member]: type === "checkbox" ? checked : value }));
@@ -74,18 +74,21 @@ export function BulkDialog({ act, query, selection, matching, example, onClose }
   const submit = (event) => {
     event.preventDefault();
     const reason = form.reason.trim();
-    if (reason) {
+    if (reason || act === "reconcile") {
       send(() => plan(reason));
       return;
     }
     set_error(new Error("Say why: the reason is kept in each record."));
     fields.current.elements.reason.focus();
   };
-  return html`<${Dialog} title=${`${name} ${what}`} onClose=${onClose}>
+  const by_hand = act !== "reconcile" && command_for_many(act, selection.all ? { filter: filter_of(query) } : { records: [...selection.rows.values()] },
+    { ...form, reason: form.reason.trim() }, { who: session.name, store });
+  return html`<${Dialog} title=${`${name}${act === "reconcile" ? " about" : ""} ${what}`} onClose=${onClose}>
     <form ref=${fields} onSubmit=${submit} novalidate>
-      <p>${means(act)}</p>
-      <${ActFields} act=${act} form=${form} set=${set} live />
+      <p>${form.kind === "reconciled" && act === "complete" ? "They happened. Every call of each gets what the service says of it." : means(act)}</p>
+      ${act !== "reconcile" && html`<${ActFields} act=${act} form=${form} set=${set} live />`}
       ${error && html`<${Failed} error=${error} />`}
+      ${by_hand && html`<details class="by-hand"><summary>By hand</summary><${ByHand} command=${by_hand} /></details>`}
       <p class="muted">A plan comes first: it says what would change, and what is refused.</p>
       <div class="buttons">
         <button type="button" onClick=${onClose}>Cancel</button>
@@ -117,6 +120,7 @@ function Start({ bulk, reload, title }) {
   const [error, set_error] = useState(null);
   const [busy, send] = use_sending();
   const input = useRef();
+  const is_question = bulk.act === "reconcile";  // Nothing is changed.
   const ask = (request) => send(async () => {
     set_error(null);
     try {
@@ -129,7 +133,7 @@ function Start({ bulk, reload, title }) {
   });
   const submit = (event) => {
     event.preventDefault();
-    if (typed.replace(/\s/g, "") !== String(bulk.count)) {
+    if (!is_question && typed.replace(/\s/g, "") !== String(bulk.count)) {
       set_error(new Error(`Type ${bulk.count}, the number of records that it changes.`));
       input.current.focus();
       return;
@@ -137,9 +141,9 @@ function Start({ bulk, reload, title }) {
     ask(() => api.start_bulk(bulk.id, bulk.count));
   };
   return html`<form class="start" onSubmit=${submit} novalidate>
-    <${Field} label=${`Type ${bulk.count}`} hint="The number of records that it changes" id="bulk-count">
+    ${!is_question && html`<${Field} label=${`Type ${bulk.count}`} hint="The number of records that it changes" id="bulk-count">
       <input id="bulk-count" ref=${input} inputmode="numeric" autocomplete="off" value=${typed} aria-describedby="bulk-count-hint"
-        onInput=${(event) => { set_typed(event.currentTarget.value); set_error(null); }} /><//>
+        onInput=${(event) => { set_typed(event.currentTarget.value); set_error(null); }} /><//>`}
     ${error && html`<${Failed} error=${error} />`}
     <div class="buttons"><button type="button" disabled=${busy} onClick=${() => ask(() => api.stop_bulk(bulk.id))}>Cancel</button>
       <button class=${act_of(bulk) === "remove" ? "primary is-danger" : "primary"} disabled=${busy}>${title}</button></div>
@@ -174,18 +178,19 @@ function Progress({ bulk }) {
   </section>`;
 }
 
+// What the service said, each with the list of those that it said it of.
+const Says = ({ bulk }) => html`<dl class="facts">${Object.entries(bulk.says).map(([says, number]) => html`<div key=${says}>
+  <dt>Service says ${says_words[says]}</dt><dd>${number ? html`<a href=${to_records({ ...filter_of(bulk.filter || {}), standing: "unknown", reconciled: says })}>${count(number)}</a>` : "0"}</dd></div>`)}</dl>`;
+
+// While it goes on, an event has the numbers; what is listed is asked for at each change of state.
+const from_event = (told, shown) => (shown && ["state", "left_alone", "failed"].every((name) => told[name] === shown.body[name]) ? { ...shown, body: { ...shown.body, ...told } } : undefined);
+
 export function BulkPage({ id, session }) {
   const [ended, set_ended] = useState(false);
-  const poll = use_poll(`bulk ${id}`, (signal) => api.bulk(id, signal), { repeat: !ended });
-  const { paused } = use_liveness();
+  const poll = use_poll(`bulk ${id}`, (signal) => api.bulk(id, signal), ended ? { repeat: false } : { topic: `bulk:${id}`, from_event });
   const head = useRef();
   const bulk = poll.value?.body;
   useEffect(() => { head.current?.focus(); }, []);
-  useEffect(() => {
-    if (!bulk || paused || !goes_on.has(bulk.state)) return undefined;
-    const timer = setTimeout(poll.reload, soon_ms);
-    return () => clearTimeout(timer);
-  }, [poll.value, paused]);
   useEffect(() => { if (bulk && !goes_on.has(bulk.state) && bulk.state !== "planned") set_ended(true); }, [bulk?.state]);
   // A button that was pressed may be gone: the focus must not fall out of the page.
   useEffect(() => { if (document.activeElement === document.body) head.current?.focus(); }, [bulk?.state]);
@@ -212,7 +217,7 @@ export function BulkPage({ id, session }) {
       <div><dt>Changes</dt><dd>${known(bulk.count)}</dd></div>
       <div><dt>Refused</dt><dd>${known(bulk.refused)}</dd></div>
       <div><dt>Records read</dt><dd>${known(bulk.searched)}</dd></div>
-      <div><dt>Reason</dt><dd>“${plain(bulk.reason)}”</dd></div>
+      ${bulk.reason && html`<div><dt>Reason</dt><dd>“${plain(bulk.reason)}”</dd></div>`}
       <div><dt>By</dt><dd>${plain(bulk.who)}, <${Time} at=${bulk.made_at} /></dd></div>
     </dl>
     ${refused.length > 0 && html`<${Leftovers} title=${`What is refused: ${count(bulk.refused || refused.length)}`} rows=${refused} total=${bulk.refused || 0}
@@ -224,6 +229,7 @@ export function BulkPage({ id, session }) {
     ${bulk.state === "expired" && html`<p class="notice is-warning">The plan is older than 10 minutes, so it cannot be started. Nothing was changed.</p>`}
     ${bulk.state === "stopped" && !began && html`<p class="notice">Nothing was changed.</p>`}
     ${began && html`<${Progress} bulk=${bulk} />`}
+    ${began && bulk.says && html`<${Says} bulk=${bulk} />`}
     ${operator && goes_on.has(bulk.state) && html`<p class="stop"><${Stop} bulk=${bulk} reload=${poll.reload} /></p>`}
     ${!began && html`<${Planned} bulk=${bulk} />`}
   </main>`;

@@ -19,11 +19,28 @@ export function quoted(text) {
 const words = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "rm" };
 
 // `form`: what the dialog has (acts.js). `store`: the store's name, if it can be named so on a command line.
-export function command_for(act, record, form, { who, store }) {
+export const command_for = (act, record, form, where) =>
+  command(act, ["--stored-key-hex", record.stored_key_hex, "--if-revision", String(record.revision)], form, where);
+
+// The same for all that a filter of the page selects, which asks at the terminal for their number; or for records one
+// after the other. Null: no command selects so.
+export function command_for_many(act, { filter, records }, form, where) {
+  if (form.kind === "reconciled" || form.reconciled) return null;
+  if (filter) {
+    if (filter.q || filter.reconciled) return null;
+    const { standing, ...others } = filter;
+    const flags = Object.entries(others).flatMap(([name, value]) => [`--${name}`, quoted(value)]);
+    return command(act, ["--all", ...(standing === "overdue" ? ["--overdue"] : standing ? ["--state", quoted(standing)] : []), ...flags], form, where);
+  }
+  const rows = records.map((record) => `${record.stored_key_hex} ${record.revision}`).join("\n");
+  return `while read -r key revision; do ${command(act, ["--stored-key-hex", '"$key"', "--if-revision", '"$revision"'], form, where)}; done <<END\n${rows}\nEND`;
+}
+
+function command(act, selected, form, { who, store }) {
   const parts = ["once", words[act]];
   const flag = (name, value) => { if (value) parts.push(name, quoted(value)); };
   if (/^sqlite:\//.test(store || "")) flag("--store", store);
-  parts.push("--stored-key-hex", record.stored_key_hex, "--if-revision", String(record.revision));
+  parts.push(...selected);
   let before = "";
   if (act === "complete") {
     parts.push("--as", "completed");

@@ -125,6 +125,6 @@ function take(topics, text) {
     return;
   }
   const data = JSON.parse(fields.data);
-  const topic = fields.event === "changed" ? data.key : fields.event;
+  const topic = fields.event === "changed" ? data.key : fields.event === "bulk" ? `bulk:${data.id}` : fields.event;
   for (const listener of watched.get(topic) || []) listener({ kind: fields.event, data });
 }

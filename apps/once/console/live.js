@@ -40,7 +40,7 @@ export function use_liveness() {
 // Calls load(signal) at once, and again as above (without `repeat` only until it succeeds); `what` names what is asked for: another begins anew. Returns
 // {value, error, loaded, reload}; `value` stays while there is an error, and `loaded` is false until the first answer.
 // `topic`: of the events that tell when to ask, instead of the clock. `is_known(value, data)`: the value, or null for none,
-// is what an event says. `from_event(data)`: an event has the whole value.
+// is what an event says. `from_event(data, value)`: the value that an event makes; undefined: ask.
 export function use_poll(what, load, { repeat = true, topic, is_known, from_event } = {}) {
   const [state, set_state] = useState({ what: null, value: null, error: null, loaded: false });
   const latest = useRef(load);
@@ -78,11 +78,12 @@ export function use_poll(what, load, { repeat = true, topic, is_known, from_even
       set_state({ what, value, error: null, loaded: true });
     };
     const heard = (event) => {
+      let made;
       if (event.kind === "live" || event.kind === "lost") later();
       else if (event.kind === "reset") ask();
-      else if (from_event) take(from_event(event.data));
+      else if ((made = from_event?.(event.data, loaded)) !== undefined) take(made);
       else if (running) told = event;
-      else if (event.data.error || !is_known(loaded, event.data)) ask();
+      else if (event.data.error || !is_known?.(loaded, event.data)) ask();
     };
     const later = () => {
       clearTimeout(timer);

@@ -3,9 +3,9 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_poll } from "./live.js";
 import { to_acts, to_record, to_records } from "./router.js";
-import { Overdue, Sentence, Standing, act_words, acts_for, since, word } from "./words.js";
+import { Overdue, Sentence, Standing, act_words, acts_for, says_words, since, word } from "./words.js";
 import { Time, age, count, field, from_base64, hex_of, name_of, plain, plural, scope_of } from "./format.js";
-import { Copy, Failed, Waiting } from "./parts.js";
+import { Copy, Failed, Waiting, use_sending } from "./parts.js";
 import { More } from "./more.js";
 import { ActDialog, ByHand } from "./acts.js";
 import { command_for } from "./command.js";
@@ -107,6 +107,55 @@ function Facts({ record }) {
       .map(([title, value]) => html`<dt>${title}</dt><dd class="mono">${value}</dd>`)}</dl></details>`;
 }
 
+// What the service says of it, and the question.
+function Service({ record, tag, operator, reload }) {
+  const [error, set_error] = useState(null);
+  const [busy, send] = use_sending();
+  const { asks, says, why, asked_at } = record.service || {};
+  if (!says && !(asks && operator)) return null;
+  const ask = () => send(async () => {
+    set_error(null);
+    try {
+      await api.ask_service(record.stored_key_hex, tag);
+    } catch (problem) {
+      set_error(problem);
+    }
+    await reload();
+  });
+  return html`<div class="notice" role="status">${says && html`<b>The service says: ${says_words[says]}.</b> ${plain(why)} <span class="muted"><${Time} at=${asked_at} /></span> `}
+    ${asks && operator && html`<button type="button" disabled=${busy} onClick=${ask}>${busy ? "Asking …" : says ? "Ask it again" : "Ask the service"}</button>`}
+    ${error && html`<${Failed} error=${error} />`}</div>`;
+}
+
+const Links = ({ records, none }) => (records.length ? records.map((one) => html`<div><a class="mono" href=${to_record(one.stored_key_hex)}>${name_of(one)}</a>${" "}
+  <span class="muted">${scope_of(one) || "no scope"}, ${word(one.standing)}</span></div>`) : none);
+
+// Where else to look: searched on demand, as it reads much.
+function Leads({ record, label }) {
+  const [found, set_found] = useState(null);
+  const [error, set_error] = useState(null);
+  const [busy, send] = use_sending();
+  const search = () => send(async () => {
+    set_error(null);
+    try {
+      const { body } = await api.related(record.stored_key_hex, found?.next);
+      set_found(found ? { ...body, same_payload: [...found.same_payload, ...body.same_payload], searched: found.searched + body.searched } : body);
+    } catch (problem) {
+      set_error(problem);
+    }
+  });
+  return html`<section aria-labelledby="leads"><h2 id="leads">Leads</h2>
+    ${label && html`<p><a href=${to_records({ q: label, list: "1" })}>${plain(label)} in other scopes</a></p>`}
+    ${found && html`<dl class="facts">
+      <div><dt>Same key</dt><dd><${Links} records=${found.same_key} none=${`Not in ${plural(found.scopes_searched, "other scope", "other scopes")} with open operations.`} /></dd></div>
+      <div><dt>Same payload</dt><dd>${found.same_payload === null ? "Its payload is not checked." : html`<${Links} records=${found.same_payload} none="Under no other key." />
+        <span class="muted">${plural(found.searched, "record", "records")} of the scope read, of <${Time} at=${found.from} /> to <${Time} at=${found.until} />${found.next ? ", not all" : ""}</span>`}</dd></div>
+      ${found.downstream.map((one) => html`<div><dt>Sent on as ${plain(one.name)}</dt><dd class="mono">${one.key} <${Copy} text=${one.key} name=${`Copy the key of ${plain(one.name)}`} /></dd></div>`)}
+    </dl>`}
+    ${(!found || found.next) && html`<button type="button" disabled=${busy} onClick=${search}>${busy ? "Searching …" : found ? "Search on" : "Search for leads"}</button>`}
+    ${error && html`<${Failed} error=${error} />`}</section>`;
+}
+
 const example_form = (act) => ({ reason: "", kind: "plain", result: "", by: act === "extend" ? "10m" : "" });
 
 // Whether an event says of the record what is shown. `shown`: null if there is none.
@@ -161,6 +210,7 @@ export function Record({ route, session, store, act: opened, on_act, say, said }
         This is how it was.</p>` : poll.error && html`<${Failed} error=${poll.error} />`}
     <p class="sentence"><${Sentence} record=${record} /></p>
     <${Overdue} record=${record} />
+    ${!gone && html`<${Service} key=${tag} record=${record} tag=${tag} operator=${operator} reload=${poll.reload} />`}
     ${route.query.searched && html`<p class="notice">The first match. ${count(route.query.searched)} records were read, not all.${" "}
       <a href=${to_records({ q: route.query.q, list: "1" })}>Search on</a></p>`}
     <div class="columns">
@@ -177,8 +227,7 @@ export function Record({ route, session, store, act: opened, on_act, say, said }
       <${Part} key=${`${key}-steps`} part="steps" title="Steps" record=${record} tag=${tag} empty=${!record.steps.length}
         about=${record.steps.length ? record.steps.map((step) => field(step, "name")).join(", ") : "none"} />
     </section>
-    ${label && html`<section aria-labelledby="leads"><h2 id="leads">Leads</h2>
-      <p><a href=${to_records({ q: label, list: "1" })}>${plain(label)} in other scopes</a></p></section>`}
+    ${!gone && html`<${Leads} key=${`leads ${key}`} record=${record} label=${label} />`}
     ${operator && !gone && html`<section aria-labelledby="by-hand"><h2 id="by-hand">By hand</h2>
       ${[...acts.first, ...acts.more].map((act) => html`<${ByHand} key=${act} name=${act_words[act].name}
         command=${command_for(act, record, { ...example_form(act), force: act === "release" && record.standing !== "unknown" && record.standing !== "lapsed" }, { who, store })} />`)}

@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_poll } from "./live.js";
 import { go, go_instead, to_record, to_records } from "./router.js";
-import { Standing, since, word } from "./words.js";
+import { Standing, says_words, since, word } from "./words.js";
 import { Age, count, name_of, plain, plural, scope_of } from "./format.js";
 import { Failed, Waiting } from "./parts.js";
 import { number_of } from "./overview.js";
@@ -28,7 +28,7 @@ function changes(shown, now) {
 }
 
 const parameters_of = (query) => ({
-  standing: query.standing, scope: query.scope, holder: query.holder, q: query.q, after: query.after, limit: query.q ? most : limit,
+  standing: query.standing, scope: query.scope, holder: query.holder, q: query.q, reconciled: query.reconciled, after: query.after, limit: query.q ? most : limit,
 });
 
 // A page. A search for what is not found as a whole yet goes on by itself, up to a bound.
@@ -62,11 +62,16 @@ function Row({ record, select }) {
     <td class="cell-age right">${at ? html`<${Age} at=${at} />` : ""}</td>
     <td class="cell-attempt right"><span class="only-card">attempt </span>${record.attempt}</td>
     <td class="cell-holder mono" title=${plain(record.holder)}>${plain(record.holder)}</td>
-    <td class="cell-what" title=${plain(what)}>${record.match && html`<span class="match">${record.match}</span>`}${plain(what)}</td>
+    <td class="cell-what" title=${plain(what)}>${record.match && html`<span class="match">${record.match}</span>`}${record.service?.says
+      && html`<span class="match">service: ${says_words[record.service.says]}</span>`}${plain(what)}</td>
   </tr>`;
 }
 
-function Filters({ query, gauges }) {
+const Says = ({ query }) => html`<nav class="segments" aria-label="The service says">${["", ...Object.keys(says_words)].map((says) =>
+  html`<a key=${says} href=${to_records({ ...query, reconciled: says, after: "" })} aria-current=${(query.reconciled || "") === says ? "true" : undefined}>${
+    says ? `service says ${says_words[says]}` : "whatever it says"}</a>`)}</nav>`;
+
+function Filters({ query, gauges, asks }) {
   const submit = (event) => {
     event.preventDefault();
     const { scope, holder } = event.currentTarget.elements;
@@ -75,10 +80,11 @@ function Filters({ query, gauges }) {
   return html`<div class="filters">
     <nav class="segments" aria-label="State">${standings.map((name) => {
       const gauge = gauges?.[name];
-      return html`<a key=${name} href=${to_records({ ...query, standing: name, after: "" })} class=${name ? `is-${name}` : ""}
+      return html`<a key=${name} href=${to_records({ ...query, standing: name, after: "", reconciled: name === "unknown" ? query.reconciled : "" })} class=${name ? `is-${name}` : ""}
         aria-current=${(query.standing || "") === name ? "true" : undefined}>${name ? word(name) : "all"}${gauge
           ? html` <b>${number_of(gauge)}</b>` : ""}</a>`;
     })}</nav>
+    ${(query.reconciled || (asks && query.standing === "unknown")) && html`<${Says} query=${query} />`}
     <form class="filter-form" key=${`${query.scope} ${query.holder}`} onSubmit=${submit}>
       <label for="scope">Scope</label><input id="scope" name="scope" defaultValue=${query.scope || ""} autocomplete="off" spellcheck=${false} />
       <label for="holder">Holder</label><input id="holder" name="holder" defaultValue=${query.holder || ""} autocomplete="off" spellcheck=${false} />
@@ -88,7 +94,7 @@ function Filters({ query, gauges }) {
   </div>`;
 }
 
-export function Records({ route, gauges, session }) {
+export function Records({ route, gauges, session, store }) {
   const { query } = route;
   const what = JSON.stringify(parameters_of(query));
   const selection = use_selection(query);
@@ -155,7 +161,8 @@ export function Records({ route, gauges, session }) {
     selection.set(rows);
   };
   const operator = session.role === "operator";
-  const alone = query.standing && !query.q && !query.scope && !query.holder;
+  const asks = all.some((one) => one.service?.asks);
+  const alone = query.standing && !query.reconciled && !query.q && !query.scope && !query.holder;
   const matching = !next && !query.after ? count(all.length) : alone && gauges?.[query.standing] ? number_of(gauges[query.standing]) : undefined;
   return html`<main>
     <div class="page-head"><h1 tabindex="-1" ref=${head}>Records</h1>
@@ -163,7 +170,7 @@ export function Records({ route, gauges, session }) {
       <p class="refresh" role="status">${waiting > 0 && html`<button type="button" onClick=${() => set_shown({ what, page: poll.value, more: [] })}>
         ${count(waiting)} changed: show</button>`}
         ${query.q && html`<button type="button" class="quiet" onClick=${() => { set_shown(null); poll.reload(); }}>Search again</button>`}</p></div>
-    <${Filters} query=${query} gauges=${gauges} />
+    <${Filters} query=${query} gauges=${gauges} asks=${asks} />
     ${poll.error && html`<${Failed} error=${poll.error} />`}
     ${error && html`<${Failed} error=${error} />`}
     ${(unreadable || []).map((problem) => html`<p class="notice is-bad">${plain(problem)}</p>`)}
@@ -176,8 +183,8 @@ export function Records({ route, gauges, session }) {
         select=${operator && { checked: chosen(record), onChange: () => choose(record) }} />`)}</tbody>
     </table>` : html`<p class="calm">${next ? "No record matches so far." : query.standing === "unknown" && !query.q && !query.scope && !query.holder
       ? "Nothing waits for a person." : "No record matches."}</p>`}
-    ${operator && html`<${SelectionBar} query=${query} selection=${selection} matching=${matching} on_act=${set_act} />`}
-    ${act && html`<${BulkDialog} key=${act} act=${act} query=${query} selection=${selection} matching=${matching} example=${all[0]}
+    ${operator && html`<${SelectionBar} query=${query} selection=${selection} matching=${matching} asks=${asks} on_act=${set_act} />`}
+    ${act && html`<${BulkDialog} key=${act} act=${act} query=${query} selection=${selection} matching=${matching} example=${all[0]} session=${session} store=${store}
       onClose=${() => set_act(null)} />`}
     <div class="pager">
       ${query.after && html`<a href=${to_records({ ...query, after: "" })}>First page</a>`}

@@ -7,7 +7,7 @@ import { Dialog, Failed } from "./parts.js";
 import { More } from "./more.js";
 
 export const most_at_once = 10000;  // Of a bulk act.
-const filter_names = ["standing", "scope", "holder", "q"];
+const filter_names = ["standing", "scope", "holder", "q", "reconciled"];
 
 // The filter of a list, as a bulk act and a link to the list take it.
 export const filter_of = (query) => Object.fromEntries(filter_names.filter((name) => query[name]).map((name) => [name, query[name]]));
@@ -106,7 +106,7 @@ const acts_of = (query) => {
 };
 
 // Below the rows, so that none moves when it comes. `matching`: how many match the filter, in words, or undefined.
-export function SelectionBar({ query, selection, matching, on_act }) {
+export function SelectionBar({ query, selection, matching, asks, on_act }) {
   const [match, set_match] = useState(false);
   const { all, rows } = selection;
   if (!all && !rows.size) return null;
@@ -117,7 +117,7 @@ export function SelectionBar({ query, selection, matching, on_act }) {
       : html`<b>${count(rows.size)} selected.</b>`} <span class="muted">The list waits meanwhile.</span></p>
     ${!all && filtered && html`<button type="button" class="quiet" onClick=${selection.set_all}>Select all${matching ? ` ${matching}` : ""} that match</button>`}
     ${first.map((act) => html`<button type="button" key=${act} onClick=${() => on_act(act)}>${act_words[act].name} …</button>`)}
-    <${More} acts=${more} onAct=${on_act} />
+    <${More} acts=${asks ? ["reconcile", ...more] : more} onAct=${on_act} />
     <button type="button" onClick=${() => set_match(true)}>Match a list …</button>
     <button type="button" class="quiet" onClick=${selection.clear}>Clear</button>
     ${match && html`<${MatchDialog} query=${query} selection=${selection} onClose=${() => set_match(false)} />`}

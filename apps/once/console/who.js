@@ -6,7 +6,7 @@ import { go, to_acts, to_bulk, to_record } from "./router.js";
 import { Time, name_of, plain, plural } from "./format.js";
 import { Failed, Waiting } from "./parts.js";
 
-const act_names = ["resolve", "release", "extend", "remove", "show", "sign-in", "sign-in-refused", "sign-out", "bulk-start", "bulk-stop", "bulk-end"];
+const act_names = ["resolve", "release", "extend", "remove", "show", "sign-in", "sign-in-refused", "sign-out", "bulk-start", "bulk-stop", "bulk-end", "reconcile"];
 
 const Of = ({ act }) => (act.bulk ? html`<a href=${to_bulk(act.bulk)}>a bulk act</a> ` : null);
 

@@ -80,10 +80,14 @@ export function acts_for(record) {
   }
 }
 
+// What a service says of an unknown operation.
+export const says_words = { done: "done", failed: "failed", not_done: "not done", not_known: "not known" };
+
 export const act_words = {
   complete: { name: "Complete", means: "It happened. Every call gets the result that you give here." },
   fail: { name: "Fail", means: "It did not happen, and shall not. Every call gets this failure." },
   release: { name: "Release", means: "The next call runs it. If it did happen, it happens twice." },
   extend: { name: "Extend", means: "More time." },
+  reconcile: { name: "Ask the service", means: "Nothing is changed: what the service says is kept for your decision." },
   remove: { name: "Remove", means: "Forgets the record and its result: the operation can run again." },
 };

@@ -48,6 +48,15 @@ class AdminPort {
   AdminPort& operator=(const AdminPort&) = delete;
   ~AdminPort();
 
+  // As Operators::ask_by().
+  void ask_by(const Reconciler& reconciler) {
+    if (operators_) operators_->ask_by(reconciler);
+  }
+  // As Operators::stop_bulk().
+  void stop_bulk() {
+    if (operators_) operators_->stop_bulk();
+  }
+
   [[nodiscard]] std::uint16_t port() const noexcept { return server_ ? server_->port() : 0; }  // 0: none.
 
  private:

@@ -13,6 +13,7 @@
 
 #include <once/error.hpp>
 #include <once/key.hpp>
+#include <once/platform/blocking.hpp>
 
 #include "operators/acts.hpp"
 #include "operators/answers.hpp"
@@ -141,6 +142,7 @@ struct BulkActs::Bulk {
   std::vector<Leftover> left;        // When it was carried out.
   Json planned = Json::array();
   std::vector<Counted> records;
+  std::array<std::uint64_t, 4> says{};  // Of an act that asks the service: how often what. By Finding::Kind.
 
   void end(BulkState how) {
     state = how;
@@ -167,6 +169,11 @@ struct BulkActs::Bulk {
     json["written"] = number_json(written);
     json["left_alone"] = number_json(left_alone);
     json["failed"] = number_json(failed);
+    if (what == OneAct::reconcile) {
+      for (std::size_t kind = 0; kind < says.size(); ++kind) {
+        json["says"][std::string(cli::to_string(static_cast<Finding::Kind>(kind)))] = says.at(kind);
+      }
+    }
     json["error"] = error ? Json(*error) : Json(nullptr);
     json["remarks"] = remarks;
     if (!whole) return json;
@@ -181,11 +188,10 @@ struct BulkActs::Bulk {
   }
 };
 
-BulkActs::BulkActs(const StoreAccess& access, std::shared_ptr<Clock> clock)
-    : access_(access),
-      clock_(std::move(clock)),
-      planner_([this] { make_plans(); }),
-      runner_([this] { carry_out_plans(); }) {}
+BulkActs::BulkActs(const StoreAccess& access, Service& service, std::shared_ptr<Clock> clock)
+    : access_(access), service_(service), clock_(std::move(clock)), planner_([this] { make_plans(); }), runner_([this] {
+        carry_out_plans();
+      }) {}
 
 BulkActs::~BulkActs() { stop_all(); }
 
@@ -206,7 +212,8 @@ BulkActs::BulkPtr BulkActs::find(std::string_view id) const {
 // By a clock that nobody sets, and that runs during suspend.
 void BulkActs::expire() const {
   for (const BulkPtr& bulk : acts_) {
-    if (bulk->state == BulkState::planned && clock_->uptime() >= bulk->expires_at_uptime) bulk->end(BulkState::expired);
+    if (bulk->state == BulkState::planned && bulk != starting_ && clock_->uptime() >= bulk->expires_at_uptime)
+      bulk->end(BulkState::expired);
   }
 }
 
@@ -214,7 +221,7 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
   if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
   Members members(request.body);
   const auto what = act_from_string(members.text("act").value_or(""));
-  if (!what) throw wrong("act must be resolve, release, extend or remove");
+  if (!what) throw wrong("act must be resolve, release, extend, remove or reconcile");
   const auto bulk = std::make_shared<Bulk>();
   bulk->what = *what;
   const auto texts = members.texts_by_name("filter");
@@ -226,7 +233,7 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
     Query query(*texts);
     bulk->filter = take_filter(query);
     query.end();
-    if (is_empty(bulk->filter.filter) && !bulk->filter.search) {
+    if (is_empty(bulk->filter.filter) && !bulk->filter.search && !bulk->filter.reconciled) {
       throw wrong("filter is empty: an act on all records of a store is refused. Say which, as in standing");
     }
     filter_of(bulk->filter.filter, Time{}, access_.raw_scopes, "filter.");
@@ -236,7 +243,7 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
     if (tags) bulk->seen = tags_in(*tags, *digits);
   }
   if (*what == OneAct::resolve) bulk->as = members.text("as");
-  AskedAct asked = asked_act(members, *what, caller);
+  AskedAct asked = asked_act(members, *what, caller, service_);
   members.end();
   bulk->act = std::move(asked.act);
   bulk->reason = std::move(asked.reason);
@@ -273,6 +280,13 @@ http::Answer BulkActs::show(std::string_view id) const {
   return bulk ? json_answer(200, bulk->json(true)) : no_bulk();
 }
 
+std::string BulkActs::line(std::string_view id) const {
+  const std::lock_guard lock(mutex_);
+  const BulkPtr bulk = find(id);
+  const Json json = bulk ? bulk->json(false) : Json{{"id", id}, {"state", nullptr}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 http::Answer BulkActs::start(std::string_view id, const http::Request& request, const Caller& caller) {
   if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
   refuse_long(request);
@@ -281,7 +295,7 @@ http::Answer BulkActs::start(std::string_view id, const http::Request& request, 
   members.end();
   if (!count) throw wrong("count is missing: it must be the number of records that the plan would change");
 
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const BulkPtr bulk = find(id);
   if (!bulk) return no_bulk();
   if (ending_) return stopping();
@@ -297,7 +311,9 @@ http::Answer BulkActs::start(std::string_view id, const http::Request& request, 
                         std::to_string(*bulk->count) + " records. Nothing was changed.");
   }
   if (*count == 0) return bulk_refused("The plan would change no record.");
-  if (running_) return bulk_refused("Another one is running: " + running_->id + ". Wait for its end, or stop it.");
+  if (const BulkPtr& other = running_ ? running_ : starting_) {
+    return bulk_refused("Another one is running: " + other->id + ". Wait for its end, or stop it.");
+  }
   // What it does is done in the name of who starts it.
   operate::Reason reason = bulk->reason;
   if (caller.session) {
@@ -308,7 +324,17 @@ http::Answer BulkActs::start(std::string_view id, const http::Request& request, 
   Json line{{"event", "bulk-start"}, {"act", cli::to_string(bulk->what)},
             {"bulk", bulk->id},      {"count", *count},
             {"reason", reason.text}, {"who", reason.by}};
-  if (!caller.note(std::move(line))) return not_audited();
+  // Whoever looks at it must not wait for a disk.
+  starting_ = bulk;
+  lock.unlock();
+  const bool is_noted = caller.note(std::move(line));
+  lock.lock();
+  starting_ = nullptr;
+  news_.notify_all();
+  if (!is_noted) {
+    if (bulk->stops) bulk->end(BulkState::stopped);
+    return not_audited();
+  }
   bulk->reason = std::move(reason);
   bulk->caller = caller;
   bulk->written = bulk->left_alone = bulk->failed = 0;
@@ -322,16 +348,22 @@ http::Answer BulkActs::stop(std::string_view id, const http::Request& request, c
   if (auto answer = refuse_other_than_json(request)) return *std::move(answer);
   refuse_long(request);
   Members(request.body).end();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const BulkPtr bulk = find(id);
   if (!bulk) return no_bulk();
-  if (!has_ended(bulk->state) && !bulk->stops) {
+  const bool is_first = !has_ended(bulk->state) && !bulk->stops;
+  if (is_first) {
     bulk->stops = true;
-    const Json line{{"event", "bulk-stop"}, {"bulk", bulk->id}, {"who", caller.session ? "" : no_session_name}};
-    if (!caller.note(line)) say("the audit log cannot be written: that a bulk act is stopped is not in it");
-    if (bulk->state != BulkState::running) bulk->end(BulkState::stopped);
+    // One that starts goes on until it has its line at the start, and then it has one at the end.
+    if (bulk->state != BulkState::running && bulk != starting_) bulk->end(BulkState::stopped);
   }
-  return json_answer(202, bulk->json(true));
+  http::Answer answer = json_answer(202, bulk->json(true));
+  lock.unlock();
+  const Json line{{"event", "bulk-stop"}, {"bulk", bulk->id}, {"who", caller.session ? "" : no_session_name}};
+  if (is_first && !caller.note(line)) {
+    say("the audit log cannot be written: that a bulk act is stopped is not in it");
+  }
+  return answer;
 }
 
 bool BulkActs::goes_on(const Bulk& bulk) const { return !ending_ && !bulk.stops; }
@@ -364,7 +396,7 @@ void BulkActs::make_plan(Bulk& bulk) {
   }
   try {
     const Time now = store_now(access_);
-    const Selecting selecting{.matches = [&](const Record& record) { return is_found(bulk.filter, record); },
+    const Selecting selecting{.matches = [&](const Record& record) { return is_found(bulk.filter, service_, record); },
                               .as_seen =
                                   [&](const Record& record) {
                                     const auto seen = bulk.seen.find(record.key);
@@ -424,13 +456,50 @@ void BulkActs::make_plan(Bulk& bulk) {
 void BulkActs::carry_out_plans() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    news_.wait(lock, [&] { return ending_ || running_; });
+    news_.wait(lock, [&] { return (ending_ && !starting_) || running_; });
     if (!running_) return;  // One that has been started has its line at the end in any case.
     const BulkPtr bulk = running_;
     lock.unlock();
     carry_out(*bulk);
     lock.lock();
   }
+}
+
+// Under the mutex.
+void BulkActs::count_one(Bulk& bulk, const Counted& record, Carried carried) {
+  if (!carried.left) {
+    ++*bulk.written;
+  } else {
+    ++*(*carried.left == LeftBecause::failed ? bulk.failed : bulk.left_alone);
+    if (bulk.left.size() < most_leftovers) {
+      bulk.left.push_back({.stored_key = record.stored_key, .because = *carried.left, .text = std::move(carried.why)});
+    }
+  }
+  constexpr std::size_t most_remarks = 10;
+  if (!carried.remark.empty() && bulk.remarks.size() < most_remarks) {
+    bulk.remarks.push_back(std::move(carried.remark));
+  }
+}
+
+// Asks the service about a record that is as it was planned.
+Carried BulkActs::ask_about(Bulk& bulk, const Counted& record) {
+  const Answer found = blocking::get(*access_.store, record.stored_key);
+  const auto left = [](LeftBecause because, std::string why) {
+    return Carried{.left = because, .why = std::move(why), .remark = {}, .ends = {}};
+  };
+  if (found.status == Answer::Status::failed) {
+    Carried carried = left(LeftBecause::failed, found.error.message);
+    if (found.error.kind != ErrorKind::corrupt) carried.ends = found.error;
+    return carried;
+  }
+  if (!found.record) return left(LeftBecause::gone, "gone meanwhile");
+  if (found.record->owner != record.owner || found.record->revision != record.revision) {
+    return left(LeftBecause::changed, "changed meanwhile");
+  }
+  const auto told = service_.ask(found.record);
+  const std::lock_guard lock(mutex_);
+  ++bulk.says.at(static_cast<std::size_t>(told->finding.kind));
+  return {};
 }
 
 void BulkActs::carry_out(Bulk& bulk) {
@@ -455,7 +524,7 @@ void BulkActs::carry_out(Bulk& bulk) {
         how = BulkState::stopped;
         break;
       }
-      Json line{{"event", "act"},
+      Json line{{"event", bulk.what == OneAct::reconcile ? "reconcile" : "act"},
                 {"act", cli::to_string(bulk.what)},
                 {"stored_key_hex", to_hex(record.stored_key)},
                 {"revision", record.revision},
@@ -465,6 +534,14 @@ void BulkActs::carry_out(Bulk& bulk) {
       if (!caller.note(line)) {
         fail("stopped, as the audit log cannot be written");
         break;
+      }
+      if (bulk.what == OneAct::reconcile) {
+        Carried carried = ask_about(bulk, record);
+        if (carried.ends) fail(carried.why);
+        lock.lock();
+        count_one(bulk, record, std::move(carried));
+        lock.unlock();
+        continue;
       }
       Carried carried = carry_out_one(access_, record, reason, bulk.act);
       if (carried.ends && carried.ends->kind == ErrorKind::in_doubt) carried.why = "may be written: " + carried.why;
@@ -476,16 +553,7 @@ void BulkActs::carry_out(Bulk& bulk) {
       }
       if (carried.ends) fail(carried.why);
       lock.lock();
-      if (!carried.left) {
-        ++*bulk.written;
-      } else {
-        ++*(*carried.left == LeftBecause::failed ? bulk.failed : bulk.left_alone);
-        if (bulk.left.size() < most_leftovers) {
-          bulk.left.push_back({.stored_key = record.stored_key, .because = *carried.left, .text = carried.why});
-        }
-      }
-      constexpr std::size_t most_remarks = 10;
-      if (!carried.remark.empty() && bulk.remarks.size() < most_remarks) bulk.remarks.push_back(carried.remark);
+      count_one(bulk, record, std::move(carried));
       lock.unlock();
     }
   } catch (const std::exception& failure) {  // A mistake here, or no memory. It must not end the process.

@@ -21,7 +21,9 @@
 #include <once/frontends/http/message.hpp>
 #include <once/platform/system.hpp>
 
+#include "operators/acts.hpp"
 #include "operators/console.hpp"
+#include "operators/service.hpp"
 #include "settings/access.hpp"
 
 namespace once::cli {
@@ -35,8 +37,8 @@ class BulkActs {
   static constexpr std::size_t most_shown = 100;       // Of the planned records.
   static constexpr std::chrono::minutes plan_life{10};
 
-  // `access` must outlive it.
-  explicit BulkActs(const StoreAccess& access, std::shared_ptr<Clock> clock = system_clock());
+  // `access` and `service` must outlive it.
+  BulkActs(const StoreAccess& access, Service& service, std::shared_ptr<Clock> clock = system_clock());
   BulkActs(const BulkActs&) = delete;
   BulkActs& operator=(const BulkActs&) = delete;
   ~BulkActs();  // Waits for the call of the store that is under way.
@@ -47,6 +49,9 @@ class BulkActs {
   http::Answer show(std::string_view id) const;
   http::Answer start(std::string_view id, const http::Request& request, const Caller& caller);
   http::Answer stop(std::string_view id, const http::Request& request, const Caller& caller);
+
+  // One without its records, in one line of JSON: {"id": …, "state": null} if there is none.
+  [[nodiscard]] std::string line(std::string_view id) const;
 
   // Nothing begins any more; what is being written ends. Does not wait.
   void stop_all();
@@ -62,12 +67,16 @@ class BulkActs {
   void carry_out_plans();
   void carry_out(Bulk& bulk);
   bool goes_on(const Bulk& bulk) const;
+  static void count_one(Bulk& bulk, const Counted& record, Carried carried);
+  Carried ask_about(Bulk& bulk, const Counted& record);
 
   const StoreAccess& access_;
+  Service& service_;
   const std::shared_ptr<Clock> clock_;
   mutable std::mutex mutex_;  // Guards the following members, and what Bulk says.
   std::condition_variable news_;
   std::deque<BulkPtr> acts_;  // Oldest first.
+  BulkPtr starting_;          // Its line is being written. No other starts.
   BulkPtr running_;
   bool ending_ = false;
   std::jthread planner_;

@@ -31,12 +31,16 @@ using Steady = std::chrono::steady_clock;
 using Told = Callback<void(std::string)>;
 
 constexpr std::string_view overview_topic = "overview";
-constexpr Millis tick{1'000};  // How late the end of a session, or a ping, may be noticed.
+constexpr std::string_view bulk_start = "bulk:";  // And the act's id.
+constexpr Millis tick{1'000};                     // How late the end of a session, or a ping, may be noticed.
 constexpr int pause_per_duration = 4;
 
 std::string one_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// What somebody watches: "overview", and stored keys in lower-case hexadecimal digits.
+bool is_bulk(std::string_view topic) { return topic.starts_with(bulk_start); }
+bool is_record(std::string_view topic) { return topic != overview_topic && !is_bulk(topic); }
+
+// What somebody watches: "overview", "bulk:ID", and stored keys in lower-case hexadecimal digits.
 std::set<std::string, std::less<>> topics_of(std::string_view text, std::size_t most_keys) {
   Query query(text);
   const auto watch = query.take("watch");
@@ -48,9 +52,17 @@ std::set<std::string, std::less<>> topics_of(std::string_view text, std::size_t 
       topics.insert(word);
       continue;
     }
+    constexpr std::size_t id_digits = 32;
+    if (is_bulk(word) && word.size() == bulk_start.size() + id_digits &&
+        word.find_first_not_of("0123456789abcdef", bulk_start.size()) == std::string::npos) {
+      if (topics.insert(word).second) ++keys;
+      continue;
+    }
     const auto key = text::from_hex(word);
     if (!key || key->empty() || key->size() > max_key_bytes) {
-      throw wrong("watch has '" + escaped(word) + "'; it takes overview and stored_key_hex, with commas between");
+      throw wrong("watch has '" + escaped(word) +
+                  "'; it takes overview, bulk:ID and stored_key_hex, with commas "
+                  "between");
     }
     if (topics.insert(to_hex(*key)).second) ++keys;
   }
@@ -79,6 +91,7 @@ http::Answer too_many() {
 
 // A client with a stream.
 struct Events::Viewer {
+  std::string name;
   std::function<bool()> is_allowed;
   std::set<std::string, std::less<>> topics;
   bool resets = false;     // It missed something, and has to be told so.
@@ -89,8 +102,11 @@ struct Events::Viewer {
 };
 
 struct Events::Shared {
-  Shared(std::shared_ptr<Store> the_store, OverviewSources the_sources, EventsOptions the_options)
-      : sources(std::move(the_sources)), options(std::move(the_options)), store(std::move(the_store)) {
+  Shared(std::shared_ptr<Store> the_store, OverviewSources the_sources, EventsOptions the_options, BulkData the_bulk)
+      : sources(std::move(the_sources)),
+        bulk(std::move(the_bulk)),
+        options(std::move(the_options)),
+        store(std::move(the_store)) {
     std::array<std::uint8_t, 4> bytes{};
     system_random()->fill(bytes);
     epoch = to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
@@ -108,6 +124,7 @@ struct Events::Shared {
   using Gifts = std::vector<Gift>;
 
   const OverviewSources sources;
+  const BulkData bulk;
   const EventsOptions options;
   std::string epoch;             // Of the events' ids: another process has another.
   std::shared_ptr<Store> store;  // Null after the end.
@@ -129,6 +146,7 @@ struct Events::Shared {
   Steady::time_point round_began;
   Steady::time_point next_round;
   Steady::time_point next_overview;
+  Steady::time_point next_bulk;
 
   void publish(Topic& topic, std::string data) {
     if (topic.version != 0 && topic.data == data) return;
@@ -171,7 +189,11 @@ struct Events::Shared {
     viewer.resets = false;
     std::ranges::sort(fresh);
     for (const auto& [id, name] : fresh) {
-      append(out, name == overview_topic ? name : "changed", id, topics.find(name)->second.data);
+      append(out,
+             name == overview_topic ? name
+             : is_bulk(name)        ? "bulk"
+                                    : "changed",
+             id, topics.find(name)->second.data);
       viewer.told = id;
     }
     return out;
@@ -237,7 +259,7 @@ struct Events::Shared {
     const bool told = std::exchange(is_late, true);
     const Error silent{ErrorKind::unavailable, store->name() + " has not answered"};
     for (auto& [name, topic] : topics) {
-      if (name != overview_topic && (!told || topic.version == 0))
+      if (is_record(name) && (!told || topic.version == 0))
         publish(topic, record_data(name, Answer{.status = Answer::Status::failed, .error = silent}));
     }
   }
@@ -249,9 +271,22 @@ struct Events::Shared {
     next_overview = now + options.overview_pause;
   }
 
+  // Empty: nobody watches one.
+  [[nodiscard]] std::optional<Steady::time_point> look_at_bulk(Steady::time_point now) {
+    const auto is_watched = [](const auto& one) { return is_bulk(one.first); };
+    if (std::ranges::none_of(topics, is_watched)) return std::nullopt;
+    const bool is_due = now >= next_bulk;
+    for (auto& [name, topic] : topics) {
+      if (!is_bulk(name) || (!is_due && topic.version != 0)) continue;
+      publish(topic, bulk ? bulk(std::string_view(name).substr(bulk_start.size())) : "{}");
+    }
+    if (is_due) next_bulk = now + options.bulk_pause;
+    return next_bulk;
+  }
+
   // The record to ask for now, if any: one that nobody has asked for yet, or the next of the round.
   [[nodiscard]] std::optional<std::string> next_key(Steady::time_point now) {
-    const auto is_new = [](const auto& one) { return one.first != overview_topic && one.second.version == 0; };
+    const auto is_new = [](const auto& one) { return is_record(one.first) && one.second.version == 0; };
     const auto fresh = std::ranges::find_if(topics, is_new);
     if (fresh != topics.end()) {
       if (round.empty()) round_began = now;
@@ -260,7 +295,7 @@ struct Events::Shared {
     if (round.empty() && now >= next_round) {
       round_began = now;
       for (const auto& [name, topic] : topics) {
-        if (name != overview_topic) round.push_back(name);
+        if (is_record(name)) round.push_back(name);
       }
     }
     while (!round.empty()) {
@@ -301,6 +336,7 @@ struct Events::Shared {
       if (all.answer) all.take_answer(now);
       if (all.asked && now - all.asked_at >= all.options.patience) all.tell_late();
       all.look_at_overview(now);
+      const auto bulk_at = all.look_at_bulk(now);
       Gifts gifts = all.serve_all(now);
       if (!gifts.empty()) {
         lock.unlock();
@@ -316,6 +352,7 @@ struct Events::Shared {
       }
       auto until = now + std::min<Steady::duration>(tick, all.options.ping_pause);
       if (!all.asked) until = std::min(until, std::max(all.next_round, now + Millis{1}));
+      if (bulk_at) until = std::min(until, *bulk_at);
       all.news.wait_until(lock, until, [&] { return all.ending || all.answer || all.has_newcomer; });
     }
   }
@@ -358,8 +395,8 @@ class Events::Stream final : public proxy::AnswerStream {
   const std::shared_ptr<Viewer> viewer_;
 };
 
-Events::Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options)
-    : shared_(std::make_shared<Shared>(std::move(store), std::move(sources), std::move(options))),
+Events::Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options, BulkData bulk)
+    : shared_(std::make_shared<Shared>(std::move(store), std::move(sources), std::move(options), std::move(bulk))),
       worker_([shared = shared_] { Shared::work(shared); }) {}
 
 Events::~Events() {
@@ -385,14 +422,20 @@ http::Answer Events::head(std::string_view query) const {
   return stream_head();
 }
 
-proxy::OperatorsAnswer Events::open(std::string_view query, bool resumes, std::function<bool()> is_allowed) {
+proxy::OperatorsAnswer Events::open(std::string_view query, bool resumes, std::function<bool()> is_allowed,
+                                    std::string name) {
   auto viewer = std::make_shared<Viewer>();
+  viewer->name = std::move(name);
   viewer->is_allowed = std::move(is_allowed);
   viewer->topics = topics_of(query, shared_->options.most_keys);
   viewer->resets = resumes;
   const std::lock_guard lock(shared_->mutex);
   if (shared_->ending) return stopping();
-  if (shared_->viewers.size() >= shared_->options.most_viewers) return too_many();
+  const auto same = std::ranges::count(shared_->viewers, viewer->name, [](const auto& one) { return one->name; });
+  if ((!viewer->name.empty() && static_cast<std::size_t>(same) >= shared_->options.most_of_one) ||
+      shared_->viewers.size() >= shared_->options.most_viewers) {
+    return too_many();
+  }
   shared_->add(viewer);
   return {stream_head(), std::make_unique<Stream>(shared_, std::move(viewer))};
 }

@@ -1,4 +1,5 @@
-// GET /v1/events: what changes, told as it happens, to everybody who looks: the overview, and single records.
+// GET /v1/events: what changes, told as it happens, to everybody who looks: the overview, single records, and acts on
+// many.
 //
 // One poller serves all viewers: it asks for each record once however many watch it, for one at a time, and for nothing
 // while there is no viewer. A viewer that is slow misses what was between, never what is.
@@ -32,22 +33,30 @@ struct EventsOptions {
   Millis ping_pause{15'000};
   Millis patience{10'000};  // A store without an answer after this is told to be silent. It is not asked again before.
   std::size_t most_viewers = 32;
-  std::size_t most_keys = 16;  // Of one viewer.
+  Millis bulk_pause{500};
+  std::size_t most_of_one = 8;  // Viewers with the same name, if they have one.
+  std::size_t most_keys = 16;   // Of one viewer.
   std::shared_ptr<Clock> clock = system_clock();
 };
 
 // Thread-safe.
 class Events {
  public:
-  Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options = {});
+  // The data of an act on many records, in one line. Must not block.
+  using BulkData = std::function<std::string(std::string_view id)>;
+
+  // `bulk`: empty if there are no such acts. Called until stop().
+  Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options = {}, BulkData bulk = {});
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
   ~Events();  // As stop(). Does not wait for a running request of the store, whose answer is dropped.
 
-  // A stream; or 503 with too many viewers. `query`: of the request; throws Exception(misuse) if it is wrong.
+  // A stream; or 503 with too many viewers, in all or of this name. `query`: of the request; throws Exception(misuse)
+  // if it is wrong. `name`: of the session or the token; empty for programs of this host, which need neither.
   // `resumes`: the client had a stream before. `is_allowed`: whether it still may see this; asked before anything is
   // sent, and each second. Called under a lock: it must not call this. It must be valid until stop().
-  proxy::OperatorsAnswer open(std::string_view query, bool resumes, std::function<bool()> is_allowed);
+  proxy::OperatorsAnswer open(std::string_view query, bool resumes, std::function<bool()> is_allowed,
+                              std::string name = {});
 
   // What HEAD gets: the status and headers of a stream. Throws as open() does.
   [[nodiscard]] http::Answer head(std::string_view query) const;

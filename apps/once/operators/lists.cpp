@@ -182,11 +182,19 @@ std::vector<std::string> keys_of(const std::string& text, const FilterOptions& f
   return keys;
 }
 
+// What the service was asked about each. Other records than unknown ones have no such answer.
+bool says_it(const ListedFilter& wanted, const Service& service, const Record& record) {
+  if (!wanted.reconciled) return true;
+  const auto told = record.state == State::unknown ? service.told(record) : nullptr;
+  return told && told->finding.kind == *wanted.reconciled;
+}
+
 // A request at work.
 class Listed {
  public:
-  Listed(const StoreAccess& access, Wanted wanted)
+  Listed(const StoreAccess& access, const Service& service, Wanted wanted)
       : access_(access),
+        service_(service),
         wanted_(std::move(wanted)),
         now_(store_now(access)),
         filter_(filter_of(wanted_.filter, now_, access.raw_scopes, "")) {
@@ -202,7 +210,7 @@ class Listed {
     Json records = Json::array();
     for (Found& found : records_) records.push_back(std::move(found.json));
     Json json{{"records", std::move(records)}, {"next", ends_ ? Json(nullptr) : Json(place_.text(wanted_.digest))}};
-    if (wanted_.has_standing || wanted_.search) json["searched"] = searched_;
+    if (wanted_.has_standing || wanted_.search || wanted_.reconciled) json["searched"] = searched_;
     for (const Error& error : unreadable_) json["unreadable"].push_back(error.message);
     return json_answer(200, json);
   }
@@ -218,13 +226,14 @@ class Listed {
 
   // True: it is one of the answer's records.
   bool add(const Record& record) {
-    if (!operate::matches(filter_, record, now_)) return false;
+    if (!operate::matches(filter_, record, now_) || !says_it(wanted_, service_, record)) return false;
     std::optional<Why> why;
     if (wanted_.search) {
       why = why_of(*wanted_.search, wanted_.text, record);
       if (!why) return false;
     }
     Found found{.json = record_json(record, now_, false)};
+    if (Json told = service_json(service_, record); told.is_object()) found.json["service"] = std::move(told);
     if (why) {
       found.json["match"] = why->word;
       found.is_exact = why->is_exact;
@@ -295,6 +304,7 @@ class Listed {
   }
 
   const StoreAccess& access_;
+  const Service& service_;
   const Wanted wanted_;
   const Time now_;
   const operate::Filter filter_;
@@ -328,6 +338,13 @@ ListedFilter take_filter(Query& query) {
     take_standing(*std::move(standing), filter);
     wanted.has_standing = true;
   }
+  if (const auto says = query.take("reconciled")) {
+    wanted.reconciled = finding_from_string(*says);
+    if (!wanted.reconciled) {
+      throw wrong("reconciled is '" + escaped(*says) + "'; it is " + std::string(finding_words));
+    }
+    if (filter.state.empty() && !filter.overdue) filter.state = "unknown";  // No others have an answer.
+  }
   if (auto searched = query.take("q")) {
     if (searched->empty()) throw wrong("q is empty: leave it out to list all records");
     wanted.search.emplace(*searched);
@@ -336,12 +353,13 @@ ListedFilter take_filter(Query& query) {
   return wanted;
 }
 
-bool is_found(const ListedFilter& wanted, const Record& record) {
-  return !wanted.search || why_of(*wanted.search, wanted.text, record);
+bool is_found(const ListedFilter& wanted, const Service& service, const Record& record) {
+  return says_it(wanted, service, record) && (!wanted.search || why_of(*wanted.search, wanted.text, record));
 }
 
-http::Answer list_records(const StoreAccess& access, const std::vector<std::string>& prefixes, std::string_view query) {
-  return Listed(access, wanted_of(query)).answer(prefixes);
+http::Answer list_records(const StoreAccess& access, const Service& service, const std::vector<std::string>& prefixes,
+                          std::string_view query) {
+  return Listed(access, service, wanted_of(query)).answer(prefixes);
 }
 
 }  // namespace once::cli

@@ -12,6 +12,7 @@
 
 #include "operators/requests.hpp"
 #include "operators/search.hpp"
+#include "operators/service.hpp"
 #include "settings/access.hpp"
 #include "settings/filters.hpp"
 
@@ -21,16 +22,18 @@ namespace once::cli {
 struct ListedFilter {
   FilterOptions filter;
   std::optional<Search> search;
-  std::string text;           // Of the search.
-  bool has_standing = false;  // It was given by this word.
+  std::string text;                         // Of the search.
+  bool has_standing = false;                // It was given by this word.
+  std::optional<Finding::Kind> reconciled;  // What the service says. Only unknown records have that.
 };
 // Takes its parameters. Throws Exception(misuse).
 ListedFilter take_filter(Query& query);
-// Whether its search, if there is one, finds the record.
-bool is_found(const ListedFilter& wanted, const Record& record);
+// Whether its search, if there is one, finds the record, and the service says what it should.
+bool is_found(const ListedFilter& wanted, const Service& service, const Record& record);
 
 // `prefixes`: beginnings of stored keys up to the '#', one for each scope in which a searched key is looked up at once.
 // Blocks. Throws Exception(misuse) for a wrong query, StoreFailed.
-http::Answer list_records(const StoreAccess& access, const std::vector<std::string>& prefixes, std::string_view query);
+http::Answer list_records(const StoreAccess& access, const Service& service, const std::vector<std::string>& prefixes,
+                          std::string_view query);
 
 }  // namespace once::cli

@@ -48,12 +48,13 @@ struct WantedActs {
   std::optional<std::string> who;
   std::optional<std::string> key;
   std::optional<std::string> act;
+  std::optional<std::string> id;
   std::size_t limit = 0;
   std::optional<std::uint64_t> after;
 
   [[nodiscard]] bool matches(const Json& act_json) const {
     return (!who || act_json["who"] == *who) && (!key || member_of(act_json, "stored_key_hex") == *key) &&
-           (!act || act_json["act"] == *act);
+           (!act || act_json["act"] == *act) && (!id || member_of(act_json, "id") == *id);
   }
 };
 
@@ -79,7 +80,7 @@ class ActsJson {
       if (const auto bytes = text::from_hex(hex)) act["key"] = escaped(key_parts(*bytes).name);
       act["stored_key_hex"] = hex;
     }
-    for (const char* const name : {"reason", "bulk"}) {
+    for (const char* const name : {"reason", "bulk", "id"}) {
       if (Json value = member_of(line, name); value.is_string()) act[name] = std::move(value);
     }
     if (event == "act") {
@@ -99,8 +100,8 @@ class ActsJson {
 
  private:
   static std::string name_of(const Json& line) {
-    return Json{text_of(line, "who"), text_of(line, "act"), text_of(line, "stored_key_hex"),
-                member_of(line, "revision"), text_of(line, "bulk")}
+    return Json{text_of(line, "who"),        text_of(line, "act"),  text_of(line, "stored_key_hex"),
+                member_of(line, "revision"), text_of(line, "bulk"), text_of(line, "id")}
         .dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
@@ -192,7 +193,8 @@ bool Notes::write(const Json& line) {
 
 http::Answer Notes::list(std::string_view text) const {
   Query query(text);
-  WantedActs wanted{.who = query.take("who"), .key = query.take("key"), .act = query.take("act")};
+  WantedActs wanted{
+      .who = query.take("who"), .key = query.take("key"), .act = query.take("act"), .id = query.take("id")};
   wanted.limit = query.take_limit();
   const auto after = query.take("after");
   query.end();

@@ -23,12 +23,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-http::Answer refusal(const Changed& changed, std::string_view name, unsigned status, std::string_view title) {
-  Json json = problem_json(name, status, title, changed.text);
-  json["record"] = changed.record ? record_json(*changed.record, changed.now, false) : Json(nullptr);
-  return json_answer(status, json, "application/problem+json");
-}
-
 http::Answer answer_of(const Changed& changed, const std::string& key, bool dry_run) {
   http::Answer answer;
   switch (changed.kind) {
@@ -49,9 +43,21 @@ http::Answer answer_of(const Changed& changed, const std::string& key, bool dry_
       return changed.unfit ? bad_request(changed.error.message) : store_problem(changed.error);
   }
   // A dry run changes nothing: the tag is the one that was sent.
-  if (changed.record && changed.kind != Changed::Kind::planned)
+  if (changed.record && changed.kind == Changed::Kind::written) {
     answer.headers.push_back({"ETag", etag(*changed.record)});
+  }
   return answer;
+}
+
+// 8-4-4-4-12 hexadecimal digits.
+bool is_uuid(std::string_view text) {
+  constexpr std::string_view form = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+  if (text.size() != form.size()) return false;
+  for (std::size_t at = 0; at < form.size(); ++at) {
+    const bool is_digit = (text[at] >= '0' && text[at] <= '9') || (text[at] >= 'a' && text[at] <= 'f');
+    if (form[at] == '-' ? text[at] != '-' : !is_digit) return false;
+  }
+  return true;
 }
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
@@ -77,12 +83,48 @@ Planner extend_planner(Members& members) {
   };
 }
 
-Planner planner_of(Members& members, OneAct act) {
+// What the service says of each record becomes its outcome.
+Planner reconciled_planner(Members& members, const std::string& as, const Service& service) {
+  for (const char* const own : {"result", "code", "message"}) {
+    if (members.has(own)) throw wrong(std::string(own) + " and reconciled exclude each other");
+  }
+  const operate::Resolution resolution{.as = resolution_of(as, std::nullopt, {}, "").as,
+                                       .any_payload = members.flag("any_payload"),
+                                       .force = members.flag("force")};
+  const auto retention = members.text("retention");
+  const std::optional<Millis> kept = retention ? std::optional(parse_retention(*retention, "retention")) : std::nullopt;
+  return [resolution, kept, &service](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
+    const auto told = service.told(seen);
+    if (!told) return operate::Plan{.next = {}, .refusal = "the service was not asked about it as it is now"};
+    const Finding& finding = told->finding;
+    constexpr std::array fitting{Finding::Kind::happened, Finding::Kind::failed, Finding::Kind::not_done};
+    if (finding.kind != fitting.at(static_cast<std::size_t>(resolution.as))) {
+      return operate::Plan{.next = {},
+                           .refusal = "the service says " + std::string(to_string(finding.kind)) +
+                                      (finding.why.empty() ? "" : ": " + finding.why)};
+    }
+    operate::Resolution own = resolution;
+    own.result = finding.result;
+    own.failure = finding.failure;
+    if (kept || finding.retention) own.retention = kept ? *kept : *finding.retention;
+    return operate::plan_resolve(seen, own, reason, fresh_owner(), stamp);
+  };
+}
+
+Planner planner_of(Members& members, OneAct act, const Service& service) {
   if (act == OneAct::extend) return extend_planner(members);
+  if (act == OneAct::reconcile) {
+    return [&service](const Record& seen, const operate::Reason&, Stamp, Millis) {
+      std::string why = service.refusal(seen);
+      return why.empty() ? operate::Plan{.next = seen, .refusal = {}}
+                         : operate::Plan{.next = {}, .refusal = std::move(why)};
+    };
+  }
   operate::Resolution resolution;
   if (act == OneAct::resolve) {
     const auto as = members.text("as");
     if (!as) throw wrong("as must be completed, failed or released");
+    if (members.flag("reconciled")) return reconciled_planner(members, *as, service);
     Failure failure{.code = members.text("code").value_or(""), .message = members.text("message").value_or("")};
     resolution = resolution_of(*as, result_of(members), std::move(failure), "");
   }
@@ -100,18 +142,8 @@ Planner planner_of(Members& members, OneAct act) {
   };
 }
 
-// In a session it is the session's name.
-std::string who_of(Members& members, const Caller& caller) {
-  auto said = members.text("who");
-  if (!caller.session) return said.value_or(std::string(no_session_name));
-  if (said && *said != caller.session->name) {
-    throw wrong("who is not the name of this session, which is '" + escaped(caller.session->name) + "': leave it out");
-  }
-  return caller.session->name;
-}
-
-constexpr std::array<std::string_view, 4> act_words{"resolve", "release", "extend", "remove"};
-constexpr std::array<const char*, 4> done_words{"resolved", "released", "extended", "removed"};
+constexpr std::array<std::string_view, 5> act_words{"resolve", "release", "extend", "remove", "reconcile"};
+constexpr std::array<const char*, 5> done_words{"resolved", "released", "extended", "removed", "asked about"};
 
 // What became of an act, by the status of its answer.
 const char* outcome_of(unsigned status) {
@@ -139,11 +171,44 @@ std::optional<OneAct> act_from_string(std::string_view word) {
   return static_cast<OneAct>(found - act_words.begin());
 }
 
-AskedAct asked_act(Members& members, OneAct act, const Caller& caller) {
+http::Answer refusal(const Changed& changed, std::string_view name, unsigned status, std::string_view title) {
+  Json json = problem_json(name, status, title, changed.text);
+  json["record"] = changed.record ? record_json(*changed.record, changed.now, false) : Json(nullptr);
+  http::Answer answer = json_answer(status, json, "application/problem+json");
+  if (changed.record) answer.headers.push_back({"ETag", etag(*changed.record)});
+  return answer;
+}
+
+std::string who_of(Members& members, const Caller& caller) {
+  auto said = members.text("who");
+  if (!caller.session) return said.value_or(std::string(no_session_name));
+  if (said && *said != caller.session->name) {
+    throw wrong("who is not the name of this session, which is '" + escaped(caller.session->name) + "': leave it out");
+  }
+  return caller.session->name;
+}
+
+std::optional<http::Answer> take_condition(const http::Request& request, Tag& seen) {
+  const std::string_view* const condition = header_of(request, "If-Match");
+  if (condition == nullptr) {
+    return operators_problem(
+        "precondition-required", 428, "The request needs If-Match",
+        "Send If-Match with the ETag from GET: then a record that changed since you read it stays as it is.");
+  }
+  const std::optional<Tag> tag = tag_of(*condition);
+  if (!tag) {
+    throw wrong("If-Match must be an ETag from GET: \"<owner>-<revision>\", with the quotation marks");
+  }
+  seen = *tag;
+  return std::nullopt;
+}
+
+AskedAct asked_act(Members& members, OneAct act, const Caller& caller, const Service& service) {
   AskedAct asked{.reason = {.by = who_of(members, caller), .text = members.text("reason").value_or("")}, .act = {}};
-  if (is_blank(asked.reason.text)) throw wrong("reason is empty: say why you change the record");
+  if (act != OneAct::reconcile && is_blank(asked.reason.text))
+    throw wrong("reason is empty: say why you change the record");
   if (is_blank(asked.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
-  asked.act = {.planner = planner_of(members, act),
+  asked.act = {.planner = planner_of(members, act, service),
                .done = done_words.at(static_cast<std::size_t>(act)),
                .removes = act == OneAct::remove};
   return asked;
@@ -154,35 +219,30 @@ void say_removed(const std::string& stored_key, const operate::Reason& reason) {
       escaped(reason.text));
 }
 
-http::Answer act_on_one(const StoreAccess& access, const http::Request& request, const Caller& caller,
-                        std::string stored_key, OneAct act) {
+http::Answer act_on_one(const StoreAccess& access, const Service& service, const http::Request& request,
+                        const Caller& caller, std::string stored_key, OneAct act) {
   if (auto refused = refuse_other_than_json(request)) return std::move(*refused);
-  const std::string_view* const condition = header_of(request, "If-Match");
-  if (condition == nullptr) {
-    return operators_problem(
-        "precondition-required", 428, "The request needs If-Match",
-        "Send If-Match with the ETag from GET: then a record that changed since you read it stays as it is.");
-  }
-  const std::optional<Tag> seen = tag_of(*condition);
-  if (!seen) {
-    throw wrong("If-Match must be an ETag from GET: \"<owner>-<revision>\", with the quotation marks");
-  }
+  Tag seen;
+  if (auto refused = take_condition(request, seen)) return std::move(*refused);
   Members members(request.body);
-  AskedAct asked = asked_act(members, act, caller);
+  AskedAct asked = asked_act(members, act, caller, service);
   const bool removes = asked.act.removes;
   const ChangeRequest wanted{.stored_key = std::move(stored_key),
                              .reason = std::move(asked.reason),
-                             .if_revision = seen->revision,
-                             .if_owner = seen->owner,
+                             .if_revision = seen.revision,
+                             .if_owner = seen.owner,
                              .dry_run = members.flag("dry_run"),
                              .removes = removes};
+  const auto id = members.text("act");
   members.end();
+  if (id && !is_uuid(*id)) throw wrong("act must be a UUID that you made for this act, in lower case");
   Json line{{"event", "act"},
             {"act", to_string(act)},
             {"stored_key_hex", to_hex(wanted.stored_key)},
-            {"revision", seen->revision},
+            {"revision", seen.revision},
             {"reason", wanted.reason.text},
             {"who", wanted.reason.by}};
+  if (id) line["id"] = *id;
   if (!wanted.dry_run && !caller.note(line)) return not_audited();
   Changed changed = change_record(access, wanted, asked.act.planner);
   if (removes && changed.kind == Changed::Kind::written) {

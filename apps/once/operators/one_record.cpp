@@ -86,8 +86,8 @@ bool note_show(const Caller& caller, const std::string& stored_key, const std::s
 
 }  // namespace
 
-http::Answer show_record(const StoreAccess& access, const Caller& caller, const std::string& stored_key,
-                         std::string_view text) {
+http::Answer show_record(const StoreAccess& access, const Service& service, const Caller& caller,
+                         const std::string& stored_key, std::string_view text) {
   Query query(text);
   const auto include = query.take("include");
   query.end();
@@ -108,6 +108,7 @@ http::Answer show_record(const StoreAccess& access, const Caller& caller, const 
   }
   nlohmann::ordered_json json = record_json(record, operate::now(*access.store, *system_clock()), payloads);
   if (!problems.empty()) json["problems"] = problems;
+  if (record.state == State::unknown) json["service"] = service_json(service, record);
   http::Answer answer = json_answer(200, json);
   answer.headers.push_back({"ETag", etag(record)});
   return answer;

@@ -7,13 +7,14 @@
 #include <once/frontends/http/message.hpp>
 
 #include "operators/console.hpp"
+#include "operators/service.hpp"
 #include "settings/access.hpp"
 
 namespace once::cli {
 
 // Both block. Throw Exception(misuse) for a wrong query.
-http::Answer show_record(const StoreAccess& access, const Caller& caller, const std::string& stored_key,
-                         std::string_view query);
+http::Answer show_record(const StoreAccess& access, const Service& service, const Caller& caller,
+                         const std::string& stored_key, std::string_view query);
 // The bytes alone, as a file that no browser shows or runs.
 http::Answer raw_payload(const StoreAccess& access, const Caller& caller, const std::string& stored_key,
                          std::string_view query);

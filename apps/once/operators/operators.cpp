@@ -1,8 +1,10 @@
 #include "operators/operators.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "operators/lists.hpp"
 #include "operators/one_act.hpp"
 #include "operators/one_record.hpp"
+#include "operators/related.hpp"
 #include "operators/requests.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
@@ -26,6 +29,7 @@ namespace {
 constexpr std::size_t most_waiting = 16;
 constexpr std::string_view records_path = "/v1/records";
 constexpr std::string_view bulk_path = "/v1/bulk";
+constexpr std::string_view reconcile_word = "reconcile";
 
 http::Answer not_found() {
   return operators_problem("not-found", 404, "There is nothing at this path",
@@ -53,26 +57,35 @@ std::string key_of(std::string_view digits) {
 }
 
 // `rest`: of the path, behind "/v1/records/".
-http::Answer route_record(const StoreAccess& access, const http::Request& request, const Caller& caller,
-                          const Target& target, std::string_view rest) {
+http::Answer route_record(const StoreAccess& access, Service& service, const std::vector<std::string>& prefixes,
+                          const http::Request& request, const Caller& caller, const Target& target,
+                          std::string_view rest) {
   const bool reads = is_read(request);
   const auto slash = rest.find('/');
   const std::string_view digits = rest.substr(0, slash);
   if (slash == std::string_view::npos) {
-    if (reads) return show_record(access, caller, key_of(digits), target.query);
+    if (reads) return show_record(access, service, caller, key_of(digits), target.query);
     if (request.method != "DELETE") return not_allowed("GET, HEAD, DELETE");
     target.refuse_query();
-    return act_on_one(access, request, caller, key_of(digits), OneAct::remove);
+    return act_on_one(access, service, request, caller, key_of(digits), OneAct::remove);
   }
   const std::string_view word = rest.substr(slash + 1);
   if (word == "raw") {
     return reads ? raw_payload(access, caller, key_of(digits), target.query) : not_allowed("GET, HEAD");
   }
+  if (word == "related") {
+    return reads ? related_records(access, prefixes, key_of(digits), target.query) : not_allowed("GET, HEAD");
+  }
+  if (word == reconcile_word) {
+    if (request.method != "POST") return not_allowed("POST");
+    target.refuse_query();
+    return ask_about_one(access, service, request, caller, key_of(digits));
+  }
   const std::optional<OneAct> act = act_from_string(word);
   if (!act || *act == OneAct::remove) return not_found();
   if (request.method != "POST") return not_allowed("POST");
   target.refuse_query();
-  return act_on_one(access, request, caller, key_of(digits), *act);
+  return act_on_one(access, service, request, caller, key_of(digits), *act);
 }
 
 // Those that need no store: all but the making of a plan, whose body may be large.
@@ -95,6 +108,11 @@ std::optional<http::Answer> route_bulk(BulkActs& bulk, const http::Request& requ
   target.refuse_query();
   if (slash == std::string_view::npos) return bulk.show(id);
   return word == "start" ? bulk.start(id, request, caller) : bulk.stop(id, request, caller);
+}
+
+bool asks_the_service(const http::Request& request) {
+  const std::string_view path = Target(request.target).path;
+  return path.starts_with(records_path) && path.ends_with(reconcile_word);
 }
 
 // What `answer` returns, or what the exception that it throws says.
@@ -122,8 +140,13 @@ http::Answer Operators::route(const http::Request& request, const Caller& caller
     target.refuse_query();
     return bulk_->plan(request, caller);
   }
+  const auto prefixes = [&] {
+    const auto figures = sources_.figures ? sources_.figures() : std::nullopt;
+    return figures ? figures->prefixes : std::vector<std::string>();
+  };
   if (target.path.starts_with(records_path) && target.path.substr(records_path.size()).starts_with('/')) {
-    return route_record(access_, request, caller, target, target.path.substr(records_path.size() + 1));
+    return route_record(access_, service_, prefixes(), request, caller, target,
+                        target.path.substr(records_path.size() + 1));
   }
   const bool is_list = target.path == records_path;
   const bool is_overview = target.path == "/v1/overview";
@@ -131,10 +154,7 @@ http::Answer Operators::route(const http::Request& request, const Caller& caller
   const bool is_acts = target.path == "/v1/acts";
   if (!is_list && !is_overview && !is_description && !is_acts) return not_found();
   if (!reads) return not_allowed("GET, HEAD");
-  if (is_list) {
-    const auto figures = sources_.figures ? sources_.figures() : std::nullopt;
-    return list_records(access_, figures ? figures->prefixes : std::vector<std::string>(), target.query);
-  }
+  if (is_list) return list_records(access_, service_, prefixes(), target.query);
   if (is_acts) return notes_->list(target.query);
   target.refuse_query();
   return is_overview ? overview(access_, sources_) : description();
@@ -157,9 +177,10 @@ Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSource
       console_(console),
       own_notes_(nullptr),
       notes_(console == nullptr ? &own_notes_ : &console->notes()),
-      bulk_(std::make_unique<BulkActs>(access_, std::move(clock))),
-      events_(access_.store, sources_),
-      worker_([this] { work(); }) {}
+      bulk_(std::make_unique<BulkActs>(access_, service_, std::move(clock))),
+      events_(access_.store, sources_, {}, [this](std::string_view id) { return bulk_->line(id); }) {
+  for (Lane* const lane : {&store_lane_, &service_lane_}) lane->worker = std::jthread([this, lane] { work(*lane); });
+}
 
 Operators::~Operators() { stop(); }
 
@@ -170,7 +191,9 @@ void Operators::stop() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
-    left.swap(waiting_);
+    left.swap(store_lane_.waiting);
+    std::ranges::move(service_lane_.waiting, std::back_inserter(left));
+    service_lane_.waiting.clear();
   }
   news_.notify_all();
   bulk_->stop_all();
@@ -207,7 +230,10 @@ proxy::OperatorsAnswer Operators::events(const http::Request& request, const Cal
   if (request.method != "GET") return not_allowed("GET, HEAD");
   std::function<bool()> is_allowed = [this, token = caller.token] { return !token || token_.has(*token); };
   if (caller.number != 0) is_allowed = [this, number = caller.number] { return console_->still_admits(number); };
-  return events_.open(target.query, header_of(request, "Last-Event-ID") != nullptr, std::move(is_allowed));
+  const std::string name = caller.number != 0 ? "session " + std::to_string(caller.number)
+                           : caller.token     ? "token " + to_hex(caller.token->digest)
+                                              : std::string();
+  return events_.open(target.query, header_of(request, "Last-Event-ID") != nullptr, std::move(is_allowed), name);
 }
 
 void Operators::answer_later(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
@@ -227,9 +253,10 @@ void Operators::answer_later(const http::Request& request, Callback<void(proxy::
   bool is_ending = false;
   {
     const std::lock_guard lock(mutex_);
+    std::deque<Waiting>& queue = asks_the_service(request) ? service_lane_.waiting : store_lane_.waiting;
     is_ending = ending_;
-    if (!ending_ && waiting_.size() < most_waiting) {
-      waiting_.push_back(std::move(waiting));
+    if (!ending_ && queue.size() < most_waiting) {
+      queue.push_back(std::move(waiting));
       news_.notify_all();
       return;
     }
@@ -240,13 +267,13 @@ void Operators::answer_later(const http::Request& request, Callback<void(proxy::
   waiting.done(std::move(busy));
 }
 
-void Operators::work() {
+void Operators::work(Lane& lane) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    news_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
+    news_.wait(lock, [&] { return ending_ || !lane.waiting.empty(); });
     if (ending_) return;
-    Waiting next = std::move(waiting_.front());
-    waiting_.pop_front();
+    Waiting next = std::move(lane.waiting.front());
+    lane.waiting.pop_front();
     lock.unlock();
     http::Request request{
         .method = next.method, .target = next.target, .headers = {}, .body = next.body, .principal = {}};

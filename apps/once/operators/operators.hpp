@@ -21,6 +21,7 @@
 #include "operators/events.hpp"
 #include "operators/notes.hpp"
 #include "operators/overview.hpp"
+#include "operators/service.hpp"
 #include "settings/access.hpp"
 
 namespace once::cli {
@@ -38,8 +39,12 @@ class Operators {
   [[nodiscard]] http::Answer answer(const http::Request& request) const;
 
   // The same on its own thread, one request after the other; does not block. `request` is copied. With 16 requests
-  // before it, the answer is 503. What needs no store is answered within the call.
+  // before it, the answer is 503. What needs no store is answered within the call. Questions to the service have
+  // another thread, as they may take long.
   void answer_later(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done);
+
+  // Whom to ask about unknown operations, see Service.
+  void ask_by(std::optional<Reconciler> reconciler) { service_.ask_by(std::move(reconciler)); }
 
   // Ends the act on many records that is under way, and begins no other. All else is still answered. Does not wait.
   void stop_bulk();
@@ -50,12 +55,17 @@ class Operators {
 
  private:
   struct Waiting;
+  // Requests that wait for a thread.
+  struct Lane {
+    std::deque<Waiting> waiting;
+    std::jthread worker;
+  };
   [[nodiscard]] http::Answer route(const http::Request& request, const Caller& caller) const;
   // Empty: the store has to be asked, for this caller.
   [[nodiscard]] std::optional<http::Answer> answer_at_once(const http::Request& request, Caller& caller) const;
   // GET and HEAD of /v1/events.
   [[nodiscard]] proxy::OperatorsAnswer events(const http::Request& request, const Caller& caller);
-  void work();
+  void work(Lane& lane);
 
   const StoreAccess access_;
   const AdminToken& token_;
@@ -63,13 +73,14 @@ class Operators {
   Console* const console_;
   Notes own_notes_;  // If there is no console.
   Notes* const notes_;
+  mutable Service service_;
   const std::unique_ptr<BulkActs> bulk_;
   Events events_;
-  std::mutex mutex_;  // Guards the following members.
+  std::mutex mutex_;  // Guards the following members, but the lanes' threads.
   std::condition_variable news_;
-  std::deque<Waiting> waiting_;
   bool ending_ = false;
-  std::jthread worker_;
+  Lane store_lane_;
+  Lane service_lane_;
 };
 
 }  // namespace once::cli

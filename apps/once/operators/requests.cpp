@@ -130,6 +130,8 @@ bool Members::flag(const char* name) {
   return value != nullptr && value->get<bool>();
 }
 
+bool Members::has(const char* name) { return find(name) != nullptr; }
+
 std::optional<std::uint64_t> Members::number(const char* name) {
   const Json* const value = find(name);
   if (value == nullptr) return std::nullopt;

@@ -1,0 +1,82 @@
+// What the service says of unknown operations, when an operator asks: POST …/reconcile. Nothing is written then. The
+// answer is kept here, for the record as it was, and an operator's resolve may take it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/frontends/http/message.hpp>
+#include <once/platform/system.hpp>
+#include <once/reconcile.hpp>
+#include <once/record.hpp>
+#include <once/time.hpp>
+
+#include "operators/console.hpp"
+#include "settings/access.hpp"
+
+namespace once::cli {
+
+// "done", "failed", "not_done" or "not_known".
+std::string_view to_string(Finding::Kind kind);
+std::optional<Finding::Kind> finding_from_string(std::string_view word);
+// The words, for texts: "done, failed, not_done or not_known".
+inline constexpr std::string_view finding_words = "done, failed, not_done or not_known";
+
+// Thread-safe.
+class Service {
+ public:
+  // Answers that are kept. One more forgets the oldest.
+  static constexpr std::size_t most_kept = 10'000;
+  static constexpr std::size_t most_bytes = std::size_t{64} << 20U;  // Of their results.
+
+  // From now on it is asked by a copy of this one. Empty: nobody is asked any more.
+  void ask_by(std::optional<Reconciler> reconciler);
+
+  [[nodiscard]] bool asks() const;
+  // Why nobody can be asked about this record. Empty: it can.
+  [[nodiscard]] std::string refusal(const Record& record) const;
+
+  struct Told {
+    Finding finding;
+    Time asked_at{};
+  };
+  using ToldPtr = std::shared_ptr<const Told>;
+  // Asks, and keeps the answer. Blocks.
+  ToldPtr ask(const RecordPtr& unknown);
+  // What was told of the record as it is now. Null: nothing.
+  [[nodiscard]] ToldPtr told(const Record& record) const;
+
+ private:
+  struct Kept {
+    Owner owner;
+    std::uint64_t revision = 0;
+    ToldPtr told;
+    std::uint64_t number = 0;
+  };
+  void keep(const Record& record, ToldPtr told);
+
+  mutable std::mutex mutex_;  // Guards the following members.
+  std::optional<Reconciler> reconciler_;
+  std::map<std::string, Kept, std::less<>> kept_;             // By stored key.
+  std::deque<std::pair<std::uint64_t, std::string>> oldest_;  // Numbers and keys; those of replaced answers, too.
+  std::size_t bytes_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+// Of a record: whether it can be asked about, and what was told. Null unless it is unknown.
+nlohmann::ordered_json service_json(const Service& service, const Record& record);
+
+// POST …/reconcile. Blocks for the store and the service. Throws Exception(misuse) for a wrong request.
+http::Answer ask_about_one(const StoreAccess& access, Service& service, const http::Request& request,
+                           const Caller& caller, const std::string& stored_key);
+
+}  // namespace once::cli
