@@ -11,7 +11,7 @@ import harness
 from harness import Case
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
-MOST_STREAMS = 8  # Of one session.
+MOST_STREAMS = 12  # Of one session.
 TOKEN = "0123456789abcdef"
 
 

@@ -34,8 +34,8 @@ struct EventsOptions {
   Millis patience{10'000};  // A store without an answer after this is told to be silent. It is not asked again before.
   std::size_t most_viewers = 32;
   Millis bulk_pause{500};
-  std::size_t most_of_one = 8;  // Viewers with the same name, if they have one.
-  std::size_t most_keys = 16;   // Of one viewer.
+  std::size_t most_of_one = 12;  // Viewers with the same name, if they have one.
+  std::size_t most_keys = 16;    // Of one viewer.
   std::shared_ptr<Clock> clock = system_clock();
 };
 
