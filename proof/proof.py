@@ -918,7 +918,9 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(together) as pool:
         playing = [pool.submit(kept.done, "runs", f"{store}-{fault}", play, store, fault, seconds, seed, asked.keep)
                    for store, fault in runs]
-        hunting = [pool.submit(kept.done, "planted", bug, hunt, bug, seed, asked.keep) for bug in bugs]
+        # First those that may need several tries, so that nobody waits for them at the end.
+        hunting = {bug: pool.submit(kept.done, "planted", bug, hunt, bug, seed, asked.keep)
+                   for bug in sorted(bugs, key=lambda bug: PLANTED[bug][1] not in NETWORK_FAULTS)}
         results = []
         for future in playing:
             result = future.result()
@@ -933,8 +935,8 @@ def main():
             if result["found"]:
                 wrong.append(result["run"])
         hunted = []
-        for bug, future in zip(bugs, hunting):
-            result = future.result()
+        for bug in bugs:
+            result = hunting[bug].result()
             hunted.append((bug, result))
             print(f"proof: planted {bug}: {PLANTED[bug][2]}", flush=True)
             if result["found"]:
