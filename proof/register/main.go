@@ -277,7 +277,8 @@ func until(all []porcupine.Operation, moment int64) []porcupine.Operation {
 	return kept
 }
 
-func shortest(all []porcupine.Operation) []porcupine.Operation {
+// As short as it gets by then.
+func shortest(all []porcupine.Operation, end time.Time) []porcupine.Operation {
 	moments := []int64{}
 	for _, operation := range all {
 		if operation.Return != never {
@@ -290,7 +291,7 @@ func shortest(all []porcupine.Operation) []porcupine.Operation {
 		all = until(all, moments[first])
 	}
 	sort.Slice(all, func(a, b int) bool { return all[a].Call < all[b].Call })
-	for i := len(all) - 1; i >= 0; i-- {
+	for i := len(all) - 1; i >= 0 && time.Now().Before(end); i-- {
 		// Only what has no effect may be left out: without a write that others saw, any history is wrong.
 		if all[i].Input.(input).op != "get" && all[i].Output.(output).answer != "refused" {
 			continue
@@ -348,6 +349,7 @@ func main() {
 	keys := make(chan string)
 	violations, undecided := []violation{}, []string{}
 	var lock sync.Mutex
+	end := time.Now().Add(limit) // Of looking for short ones.
 	var group sync.WaitGroup
 	for i := 0; i < runtime.NumCPU(); i++ {
 		group.Add(1)
@@ -360,7 +362,7 @@ func main() {
 				case verdict == porcupine.Unknown:
 					undecided = append(undecided, key)
 				case verdict == porcupine.Illegal && len(violations) < 20:
-					violations = append(violations, violation{key, describe(shortest(byKey[key]))})
+					violations = append(violations, violation{key, describe(shortest(byKey[key], end))})
 				}
 				lock.Unlock()
 			}
