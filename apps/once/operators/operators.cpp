@@ -112,7 +112,7 @@ std::optional<http::Answer> route_bulk(BulkActs& bulk, const http::Request& requ
 
 bool asks_the_service(const http::Request& request) {
   const std::string_view path = Target(request.target).path;
-  return path.starts_with(records_path) && path.ends_with(reconcile_word);
+  return request.method == "POST" && path.starts_with(records_path) && path.ends_with(reconcile_word);
 }
 
 // What `answer` returns, or what the exception that it throws says.

@@ -134,8 +134,7 @@ bool Sessions::count_failure(std::string_view address) {
   const std::lock_guard lock(mutex_);
   drop_old();
   const auto before = std::ranges::count(failures_, address, &Failure::address);
-  if (static_cast<std::size_t>(before) >= most_failures) return false;
-  if (failures_.size() == most_failures_in_all) failures_.pop_front();
+  if (static_cast<std::size_t>(before) >= most_failures || failures_.size() >= most_failures_in_all) return false;
   failures_.push_back({std::string(address), clock_->uptime()});
   return true;
 }

@@ -39,9 +39,10 @@ class Sessions {
   static constexpr std::chrono::hours whole_life{12};
   static constexpr std::size_t most_sessions = 64;  // One more ends the one that was used least recently.
   static constexpr std::size_t most_links = 16;     // The same: the oldest.
-  // Attempts to sign in that failed within the last minute, from one address. More are not even looked at.
+  // Attempts to sign in that failed within the last minute, from one address. More have no line.
   static constexpr std::size_t most_failures = 20;
-  static constexpr std::size_t most_failures_in_all = 2000;  // One more forgets the oldest.
+  // From all addresses, so that they do not fill the audit log.
+  static constexpr std::size_t most_failures_in_all = 2000;
   static constexpr std::chrono::minutes failure_life{1};
 
   explicit Sessions(std::shared_ptr<Clock> clock = system_clock(), std::shared_ptr<Random> random = system_random());
@@ -72,7 +73,7 @@ class Sessions {
   // Ends the sessions whose credential is not good any more for whom they are. Those without one stay.
   void end_unless(const std::function<bool(const Sha256& credential, const Identity& identity)>& is_good);
 
-  // An attempt from this address failed. False: too many before it did.
+  // An attempt failed. False: too many from this address, or from all of them, failed before.
   [[nodiscard]] bool count_failure(std::string_view address);
 
  private:
