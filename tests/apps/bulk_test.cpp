@@ -465,6 +465,23 @@ TEST_F(BulkTest, TellsAWriteInDoubt) {
   EXPECT_EQ(failed["failed"], 1);
   EXPECT_THAT(failed["error"].get<std::string>(), HasSubstr("may be written"));
   EXPECT_EQ(released(), 1U);
+  EXPECT_EQ(read(ask("GET", "/v1/acts?act=release"))["acts"][0]["outcome"], "in_doubt");
+}
+
+// The same of an act on one.
+TEST_F(BulkTest, NotesAWriteInDoubt) {
+  const Record record = unknown("k");
+  bool is_away = false;
+  faults = [&](const StoreCall& call) {
+    if (call.is_write()) is_away = true;
+    return Fault{.kind = is_away ? Fault::Kind::lost_after : Fault::Kind::none};
+  };
+  const std::string tag = tag_of(record);
+  expect_problem(ask("POST", path_of(record) + "/release", {{"reason", "r"}}, {{"If-Match", tag}}), 503,
+                 "store-unavailable");
+  faults = {};
+  EXPECT_TRUE(is_released(stored(record)));
+  EXPECT_EQ(read(ask("GET", "/v1/acts?act=release"))["acts"][0]["outcome"], "in_doubt");
 }
 
 TEST_F(BulkTest, NeverGoesBeyondTenThousand) {

@@ -101,7 +101,8 @@ TEST_F(EventsTest, TellsARecordAsItIsAndThenEachChange) {
                                     {"tag", tag_of(record)},
                                     {"standing", "unknown"},
                                     {"overdue", false},
-                                    {"error", nullptr}}));
+                                    {"error", nullptr},
+                                    {"service", nullptr}}));
   change(record);
   EXPECT_EQ(client.changed()["tag"], tag_of(stored(record)));
   const Record last = stored(record);
@@ -109,6 +110,22 @@ TEST_F(EventsTest, TellsARecordAsItIsAndThenEachChange) {
   const json gone = client.changed();
   EXPECT_EQ(gone["tag"], nullptr);
   EXPECT_EQ(gone["error"], nullptr);
+}
+
+// The record stays as it is, and its tag too.
+TEST_F(EventsTest, TellsWhatTheServiceSaysOfARecord) {
+  const Record record = unknown("k");
+  std::atomic<bool> is_done{false};
+  Events events(store, {}, restless(), {}, [&](const Record& of) {
+    return nlohmann::ordered_json{{"says", is_done && of.key == record.key ? "done" : "not_done"}};
+  });
+  Client client(events.open(watch(record), false, always));
+  const json first = client.changed();
+  EXPECT_EQ(first["service"], (json{{"says", "not_done"}}));
+  is_done = true;
+  const json next = client.changed();
+  EXPECT_EQ(next["service"], (json{{"says", "done"}}));
+  EXPECT_EQ(next["tag"], first["tag"]);
 }
 
 TEST_F(EventsTest, TellsAnActOnManyRecordsAsItGoesOn) {

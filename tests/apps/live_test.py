@@ -113,7 +113,7 @@ class Live(Case):
         first = dict(stream.event() for _ in range(2))
         self.assertEqual(first["overview"]["stores"][0]["name"], self.store)
         self.assertEqual(first["changed"], {"key": self.key, "tag": self.tag(), "standing": "unknown", "overdue": False,
-                                            "error": None})
+                                            "error": None, "service": {"asks": False, "says": None}})
         self.assertEqual(self.once("release", "--key", "held", "--reason", "r").returncode, 0)
         _, data = stream.event()
         self.assertEqual((data["tag"], data["standing"]), (self.tag(), "released"))

@@ -28,12 +28,12 @@ using nlohmann::json;
 
 class OperatorsCase : public ::testing::Test {
  protected:
-  // A record whose outcome is unknown, made an hour ago.
+  // A record whose outcome is unknown, made an hour ago; a service may be asked about it at once.
   Record unknown(const std::string& name, const std::string& scope = "pay") {
     Record record = once::testing::plain_record(Key(scope, name).stored());
     record.state = State::unknown;
     record.created_at = now() - std::chrono::hours(1);
-    record.finished_at = now();
+    record.finished_at = now() - std::chrono::seconds(1);
     record.expires_at = never;
     return keep(std::move(record));
   }
@@ -77,12 +77,14 @@ class OperatorsCase : public ::testing::Test {
     EXPECT_THAT(body["detail"].get<std::string>(), ::testing::HasSubstr(detail));
   }
 
-  explicit OperatorsCase(std::shared_ptr<Store> inner = stores::make_memory_store())
-      : store(std::make_shared<once::testing::FaultyStore>(std::move(inner), once::testing::no_faults())) {}
+  explicit OperatorsCase(std::shared_ptr<Store> inner = stores::make_memory_store(),
+                         std::shared_ptr<Clock> clock = system_clock())
+      : store(std::make_shared<once::testing::FaultyStore>(std::move(inner), once::testing::no_faults())),
+        operators({.url = "memory:", .store = store}, token, {}, nullptr, std::move(clock)) {}
 
   std::shared_ptr<once::testing::FaultyStore> store;
   AdminToken token{"", "--admin-token-file"};
-  Operators operators{{.url = "memory:", .store = store}, token};
+  Operators operators;
   bool without_host = false;
 };
 

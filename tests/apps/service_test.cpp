@@ -19,6 +19,7 @@
 #include <once/decide.hpp>
 #include <once/fingerprint.hpp>
 #include <once/operate.hpp>
+#include <once/testing/manual_time.hpp>
 
 #include "operators_case.hpp"
 
@@ -31,7 +32,9 @@ using ::testing::SizeIs;
 
 class ServiceTest : public OperatorsCase {
  protected:
-  ServiceTest() {
+  ServiceTest() : ServiceTest(std::make_shared<once::testing::ManualClock>()) {}
+  explicit ServiceTest(const std::shared_ptr<once::testing::ManualClock>& set)
+      : OperatorsCase(stores::make_memory_store(), set), clock(set) {
     operators.ask_by(Reconciler({.store = store,
                                  .ask = ask_blocking([this](const Record& record) { return asked(record); }),
                                  .settle = 0ms,
@@ -56,7 +59,8 @@ class ServiceTest : public OperatorsCase {
     EXPECT_EQ(answer.status, 200U) << answer.body;
     return read(answer);
   }
-  json bulk(const json& body) {
+  // `between`: what happens between the plan and its start.
+  json bulk(const json& body, const std::function<void()>& between = {}) {
     const std::vector<http::HeaderView> is_json{{"Content-Type", "application/json"}};
     const std::string path = "/v1/bulk/" + read(ask("POST", "/v1/bulk", body.dump(), is_json))["id"].get<std::string>();
     const auto until = [&](const std::string& state) {
@@ -70,10 +74,12 @@ class ServiceTest : public OperatorsCase {
     };
     const json plan = until("planned");
     if (plan["count"] == 0) return plan;
+    if (between) between();
     EXPECT_EQ(ask("POST", path + "/start", json{{"count", plan["count"]}}.dump(), is_json).status, 202U);
     return until("done");
   }
 
+  const std::shared_ptr<once::testing::ManualClock> clock;
   std::mutex mutex;  // Guards the following members while questions run.
   std::map<std::string, Finding> ledger;
   std::function<void()> before_answer;
@@ -118,7 +124,7 @@ TEST_F(ServiceTest, ResolveTakesWhatTheServiceSays) {
   const Record now = stored(record);
   EXPECT_EQ(now.state, State::completed);
   EXPECT_EQ(now.result.bytes, "charge 4711");
-  EXPECT_EQ(now.history.entries.back().why, "INC-88");
+  EXPECT_EQ(now.history.entries.back().why, "INC-88; the service says done");
   EXPECT_EQ(now.history.entries.back().who, "alice");
 }
 
@@ -200,6 +206,153 @@ TEST_F(ServiceTest, AsksAboutManyAndEachTakesItsOwnAnswer) {
   EXPECT_EQ(none["count"], 0);
   EXPECT_EQ(none["refused"], 2);
   EXPECT_EQ(stored(records[3]), records[3]);
+}
+
+TEST_F(ServiceTest, WhatIsDoneIsNotReleasedWithoutForce) {
+  const Record record = unknown("order-17");
+  knows(record, Finding::happened(Result::inlined("charge 4711", "text/plain"), "charge 4711 is in the ledger"));
+  ask_about(record);
+  const std::string why = "the service says done: charge 4711 is in the ledger";
+  json act{{"reason", "INC-88"}};
+  const auto remove = [&](const json& body) {
+    return ask("DELETE", path_of(record), body.dump(),
+               {{"Content-Type", "application/json"}, {"If-Match", tag_of(record)}});
+  };
+  expect_problem(post(record, "release", act), 409, "refused", why);
+  expect_problem(remove(act), 409, "refused", why);
+  act["as"] = "released";
+  expect_problem(post(record, "resolve", act), 409, "refused", why);
+  const json many{{"act", "release"}, {"reason", "r"}, {"keys", {to_hex(record.key)}}};
+  EXPECT_EQ(bulk(many)["leftovers"][0]["text"], why + ". Force the change if it shall run again");
+  EXPECT_EQ(stored(record), record);
+  // As sure as the operator: by force.
+  act["force"] = true;
+  EXPECT_EQ(post(record, "resolve", act).status, 200U);
+  EXPECT_TRUE(is_released(stored(record)));
+}
+
+// A plan by what the service says, and then it says something else.
+TEST_F(ServiceTest, AnAnswerThatWasReplacedReleasesNothing) {
+  const Record kept = unknown("kept");
+  const Record done = unknown("done");
+  const Record away = unknown("away");
+  for (const Record* record : {&kept, &done, &away}) knows(*record, Finding::not_done());
+  bulk({{"act", "reconcile"}, {"filter", {{"scope", "pay"}}}});
+  const json group{{"act", "release"}, {"reason", "r"}, {"filter", {{"reconciled", "not_done"}}}};
+  const json released = bulk(group, [&] {
+    knows(done, Finding::happened({}, "charge 4711"));
+    knows(away, Finding::not_known("the ledger is away"));
+    ask_about(done);
+    ask_about(away);
+  });
+  EXPECT_EQ(released["count"], 3);
+  EXPECT_EQ(released["written"], 1);
+  EXPECT_EQ(released["left_alone"], 2);
+  EXPECT_EQ(stored(done), done);
+  EXPECT_EQ(stored(away), away);
+  EXPECT_TRUE(is_released(stored(kept)));
+  std::vector<std::string> left;
+  for (const json& one : released["leftovers"]) {
+    left.push_back(one["kind"].get<std::string>() + ": " + one["text"].get<std::string>());
+  }
+  EXPECT_THAT(left, ::testing::UnorderedElementsAre("refused: the service says done: charge 4711",
+                                                    "refused: the service says not_known: the ledger is away"));
+}
+
+// Also selected by their keys, without a word of the service.
+TEST_F(ServiceTest, WhatWasDoneSinceThePlanIsLeft) {
+  const Record record = unknown("order-17");
+  const json left = bulk({{"act", "release"}, {"reason", "r"}, {"keys", {to_hex(record.key)}}}, [&] {
+    knows(record, Finding::happened({}));
+    ask_about(record);
+  });
+  EXPECT_EQ(left["left_alone"], 1);
+  EXPECT_EQ(stored(record), record);
+}
+
+TEST_F(ServiceTest, NotDoneDoesNotCountForever) {
+  const Record record = unknown("order-17");
+  knows(record, Finding::not_done());
+  ask_about(record);
+  const json one{{"as", "released"}, {"reconciled", true}, {"reason", "r"}};
+  const json group{{"act", "release"}, {"reason", "r"}, {"filter", {{"reconciled", "not_done"}}}};
+  const std::string old = "the service said not_done more than 10 minutes ago: ask it again";
+  const auto dry_run = [&] {
+    json body = one;
+    body["dry_run"] = true;
+    return post(record, "resolve", body);
+  };
+  clock->jump(Millis{1000L * 3600 * 24});  // It does not count by this.
+  clock->advance(10min - 1s);
+  EXPECT_EQ(dry_run().status, 200U);
+  // Planned while it counts, started when it does not.
+  const json late = bulk(group, [&] { clock->advance(1s); });
+  EXPECT_EQ(late["left_alone"], 1);
+  EXPECT_EQ(late["leftovers"][0]["text"], old);
+  expect_problem(dry_run(), 409, "refused", old);
+  const json refused = bulk(group);
+  EXPECT_EQ(refused["count"], 0);
+  EXPECT_EQ(refused["refused"], 1);
+  EXPECT_EQ(refused["leftovers"][0]["text"], old);
+  EXPECT_EQ(stored(record), record);
+  // It can be asked again, by this group as well.
+  EXPECT_EQ(bulk({{"act", "reconcile"}, {"filter", {{"reconciled", "not_done"}}}})["says"]["not_done"], 1);
+  EXPECT_EQ(bulk(group)["written"], 1);
+}
+
+TEST_F(ServiceTest, ItIsNotedOnWhichAnswerWasActed) {
+  const Record record = unknown("order-17");
+  knows(record, Finding::happened(Result::inlined("charge 4711", "text/plain"), "charge 4711 is in the ledger"));
+  ask_about(record);
+  const json act{{"as", "completed"}, {"reconciled", true}, {"reason", "INC-88"}, {"who", "alice"}};
+  EXPECT_EQ(post(record, "resolve", act).status, 200U);
+  EXPECT_EQ(stored(record).history.entries.back().why, "INC-88; the service says done: charge 4711 is in the ledger");
+  const Record other = unknown("order-18");
+  const Record away = unknown("away");
+  knows(other, Finding::not_done("no charge"));
+  bulk({{"act", "reconcile"}, {"who", "bob"}, {"filter", {{"scope", "pay"}}}});
+  json forced{{"as", "released"}, {"force", true}, {"reason", "r"}, {"who", "bob"}};
+  EXPECT_EQ(post(away, "resolve", forced).status, 200U);
+  bulk({{"act", "resolve"},
+        {"as", "released"},
+        {"reconciled", true},
+        {"reason", "INC-88"},
+        {"filter", {{"reconciled", "not_done"}}}});
+  EXPECT_EQ(stored(other).history.entries.back().why, "INC-88; the service says not_done: no charge");
+  const auto last = [&](const Record& of, const std::string& what) {
+    json acts = read(get("/v1/acts?limit=1&act=" + what + "&key=" + to_hex(of.key)))["acts"];
+    json one = acts.empty() ? json() : acts[0];
+    for (const char* const name : {"at", "stored_key_hex", "key", "bulk"}) one.erase(name);
+    return one;
+  };
+  EXPECT_EQ(last(record, "reconcile"), (json{{"who", "the operators' API"},
+                                             {"act", "reconcile"},
+                                             {"says", "done"},
+                                             {"why", "charge 4711 is in the ledger"}}));
+  EXPECT_EQ(last(record, "resolve"), (json{{"who", "alice"},
+                                           {"act", "resolve"},
+                                           {"as", "completed"},
+                                           {"reconciled", true},
+                                           {"reason", "INC-88"},
+                                           {"outcome", "done"}}));
+  EXPECT_EQ(last(other, "reconcile")["says"], "not_done");
+  EXPECT_EQ(last(other, "reconcile")["who"], "bob");
+  EXPECT_EQ(last(away, "reconcile")["why"], "the ledger is away");
+  EXPECT_EQ(last(away, "resolve")["force"], true);
+  EXPECT_EQ(last(other, "resolve")["as"], "released");
+  EXPECT_EQ(last(other, "resolve")["reconciled"], true);
+}
+
+// One that changed before its turn was not asked about.
+TEST_F(ServiceTest, ItIsNotedWhoWasNotAskedAbout) {
+  const Record record = unknown("order-17");
+  bulk({{"act", "reconcile"}, {"filter", {{"scope", "pay"}}}}, [&] {
+    EXPECT_EQ(blocking::remove(*store, record.key, {record.owner, record.revision}).status, Answer::Status::done);
+  });
+  const json act = read(get("/v1/acts?act=reconcile"))["acts"][0];
+  EXPECT_EQ(act["says"], nullptr);
+  EXPECT_EQ(act["outcome"], "gone");
+  EXPECT_EQ(questions, 0);
 }
 
 TEST_F(ServiceTest, RelatedHasTheSamePayloadAndTheSameKeyElsewhere) {

@@ -264,9 +264,12 @@ Carried carry_out_one(const StoreAccess& access, const Counted& record, const op
       break;
     case Changed::Kind::other:
     case Changed::Kind::raced:
-    case Changed::Kind::refused:  // Time changed it: it has expired, for example.
       carried.left = LeftBecause::changed;
       carried.why = "changed meanwhile";
+      break;
+    case Changed::Kind::refused:  // It has expired, or the service was asked again, for example.
+      carried.left = LeftBecause::refused;
+      carried.why = std::move(changed.refusal);
       break;
     case Changed::Kind::failed:
       carried.left = LeftBecause::failed;

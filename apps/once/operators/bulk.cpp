@@ -121,6 +121,7 @@ struct BulkActs::Bulk {
   std::vector<std::string> keys;    // Instead of a filter.
   std::map<std::string, Tag> seen;  // Of these keys, if they were told. Others are not in it.
   Act act;
+  Json line;  // As AskedAct has it.
   Time made_at{};
 
   operate::Reason reason;
@@ -246,6 +247,15 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
   AskedAct asked = asked_act(members, *what, caller, service_);
   members.end();
   bulk->act = std::move(asked.act);
+  bulk->line = std::move(asked.line);
+  // A group by what the service says is one as long as it says so. It may be asked again at any time.
+  if (const auto& says = bulk->filter.reconciled; says && *what != OneAct::reconcile) {
+    bulk->act.planner = [planner = std::move(bulk->act.planner), says = *says, this](
+                            const Record& seen, const operate::Reason& reason, Stamp stamp, Millis skew) {
+      std::string why = service_.contradiction(service_.told(seen), says);
+      return why.empty() ? planner(seen, reason, stamp, skew) : operate::Plan{.next = {}, .refusal = std::move(why)};
+    };
+  }
   bulk->reason = std::move(asked.reason);
   bulk->caller = caller;
   bulk->made_at = clock_->now();
@@ -324,6 +334,7 @@ http::Answer BulkActs::start(std::string_view id, const http::Request& request, 
   Json line{{"event", "bulk-start"}, {"act", cli::to_string(bulk->what)},
             {"bulk", bulk->id},      {"count", *count},
             {"reason", reason.text}, {"who", reason.by}};
+  line.update(bulk->line);
   // Whoever looks at it must not wait for a disk.
   starting_ = bulk;
   lock.unlock();
@@ -413,6 +424,9 @@ void BulkActs::make_plan(Bulk& bulk) {
                                                        {"label", escaped(record.label)},
                                                        {"standing", operate::to_string(operate::standing(record, now))},
                                                        {"revision", record.revision}});
+                                    if (Json told = service_json(service_, record); told.is_object()) {
+                                      planned.back()["service"] = std::move(told);
+                                    }
                                   },
                               .go_on =
                                   [&](std::uint64_t read) {
@@ -481,8 +495,8 @@ void BulkActs::count_one(Bulk& bulk, const Counted& record, Carried carried) {
   }
 }
 
-// Asks the service about a record that is as it was planned.
-Carried BulkActs::ask_about(Bulk& bulk, const Counted& record) {
+// Asks the service about a record that is as it was planned. `line` gets what it says.
+Carried BulkActs::ask_about(Bulk& bulk, const Counted& record, Json& line) {
   const Answer found = blocking::get(*access_.store, record.stored_key);
   const auto left = [](LeftBecause because, std::string why) {
     return Carried{.left = because, .why = std::move(why), .remark = {}, .ends = {}};
@@ -497,6 +511,7 @@ Carried BulkActs::ask_about(Bulk& bulk, const Counted& record) {
     return left(LeftBecause::changed, "changed meanwhile");
   }
   const auto told = service_.ask(found.record);
+  line.update(told_json(*told));
   const std::lock_guard lock(mutex_);
   ++bulk.says.at(static_cast<std::size_t>(told->finding.kind));
   return {};
@@ -531,22 +546,19 @@ void BulkActs::carry_out(Bulk& bulk) {
                 {"reason", reason.text},
                 {"who", reason.by},
                 {"bulk", bulk.id}};
+      line.update(bulk.line);
       if (!caller.note(line)) {
         fail("stopped, as the audit log cannot be written");
         break;
       }
-      if (bulk.what == OneAct::reconcile) {
-        Carried carried = ask_about(bulk, record);
-        if (carried.ends) fail(carried.why);
-        lock.lock();
-        count_one(bulk, record, std::move(carried));
-        lock.unlock();
-        continue;
+      const bool is_question = bulk.what == OneAct::reconcile;
+      line["event"] = is_question ? "reconciled" : "acted";
+      Carried carried = is_question ? ask_about(bulk, record, line) : carry_out_one(access_, record, reason, bulk.act);
+      const bool in_doubt = !is_question && carried.ends && carried.ends->kind == ErrorKind::in_doubt;
+      if (in_doubt) carried.why = "may be written: " + carried.why;
+      if (carried.left || !is_question) {
+        line["outcome"] = in_doubt ? "in_doubt" : carried.left ? to_string(*carried.left) : "done";
       }
-      Carried carried = carry_out_one(access_, record, reason, bulk.act);
-      if (carried.ends && carried.ends->kind == ErrorKind::in_doubt) carried.why = "may be written: " + carried.why;
-      line["event"] = "acted";
-      line["outcome"] = carried.left ? to_string(*carried.left) : "done";
       if (!carried.left && bulk.act.removes) say_removed(record.stored_key, reason);
       if (!caller.note(std::move(line))) {
         fail("stopped, as the audit log cannot be written. The last record's outcome is not in it");

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -35,7 +36,7 @@ class BulkActs {
   static constexpr std::size_t most_acts = 20;         // In memory. One more forgets the oldest that has ended.
   static constexpr std::size_t most_leftovers = 1000;  // That are listed of one act.
   static constexpr std::size_t most_shown = 100;       // Of the planned records.
-  static constexpr std::chrono::minutes plan_life{10};
+  static constexpr std::chrono::minutes plan_life{Service::not_done_life};
 
   // `access` and `service` must outlive it.
   BulkActs(const StoreAccess& access, Service& service, std::shared_ptr<Clock> clock = system_clock());
@@ -68,7 +69,7 @@ class BulkActs {
   void carry_out(Bulk& bulk);
   bool goes_on(const Bulk& bulk) const;
   static void count_one(Bulk& bulk, const Counted& record, Carried carried);
-  Carried ask_about(Bulk& bulk, const Counted& record);
+  Carried ask_about(Bulk& bulk, const Counted& record, nlohmann::ordered_json& line);
 
   const StoreAccess& access_;
   Service& service_;

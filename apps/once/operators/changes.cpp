@@ -106,7 +106,10 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
   }
   operate::Plan plan =
       planner(record, request.reason, fresh_stamp(changed.now), access.store->capabilities().default_skew);
-  if (!plan.next) return end(Changed::Kind::refused, "refused: " + name + ": " + plan.refusal);
+  if (!plan.next) {
+    changed.refusal = std::move(plan.refusal);
+    return end(Changed::Kind::refused, "refused: " + name + ": " + changed.refusal);
+  }
   if (request.dry_run) {
     changed.record = share(std::move(*plan.next));
     return end(Changed::Kind::planned, request.removes

@@ -71,8 +71,9 @@ struct Changed {
     failed,     // See `error`.
   };
   Kind kind = Kind::failed;
-  RecordPtr record;  // As it is now, or would be. Null: no record.
-  std::string text;  // For people.
+  RecordPtr record;     // As it is now, or would be. Null: no record.
+  std::string text;     // For people.
+  std::string refusal;  // refused: what the plan says.
   Error error;
   bool unfit = false;  // failed: the store can never keep such a record.
   std::string remark;  // A failure after the write, which only costs room. Usually empty.

@@ -102,9 +102,11 @@ struct Events::Viewer {
 };
 
 struct Events::Shared {
-  Shared(std::shared_ptr<Store> the_store, OverviewSources the_sources, EventsOptions the_options, BulkData the_bulk)
+  Shared(std::shared_ptr<Store> the_store, OverviewSources the_sources, EventsOptions the_options, BulkData the_bulk,
+         ServiceData the_service)
       : sources(std::move(the_sources)),
         bulk(std::move(the_bulk)),
+        service(std::move(the_service)),
         options(std::move(the_options)),
         store(std::move(the_store)) {
     std::array<std::uint8_t, 4> bytes{};
@@ -125,6 +127,7 @@ struct Events::Shared {
 
   const OverviewSources sources;
   const BulkData bulk;
+  const ServiceData service;
   const EventsOptions options;
   std::string epoch;             // Of the events' ids: another process has another.
   std::shared_ptr<Store> store;  // Null after the end.
@@ -155,7 +158,8 @@ struct Events::Shared {
   }
 
   [[nodiscard]] std::string record_data(const std::string& key, const Answer& got) const {
-    Json json{{"key", key}, {"tag", nullptr}, {"standing", nullptr}, {"overdue", nullptr}, {"error", nullptr}};
+    Json json{{"key", key},         {"tag", nullptr},   {"standing", nullptr},
+              {"overdue", nullptr}, {"error", nullptr}, {"service", nullptr}};
     if (got.status == Answer::Status::failed) {
       json["error"] = got.error.message;
     } else if (got.record) {
@@ -163,6 +167,7 @@ struct Events::Shared {
       json["tag"] = etag(*got.record);
       json["standing"] = operate::to_string(operate::standing(*got.record, now));
       json["overdue"] = is_overdue(*got.record, now);
+      if (service) json["service"] = service(*got.record);
     }
     return one_line(json);
   }
@@ -395,8 +400,10 @@ class Events::Stream final : public proxy::AnswerStream {
   const std::shared_ptr<Viewer> viewer_;
 };
 
-Events::Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options, BulkData bulk)
-    : shared_(std::make_shared<Shared>(std::move(store), std::move(sources), std::move(options), std::move(bulk))),
+Events::Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options, BulkData bulk,
+               ServiceData service)
+    : shared_(std::make_shared<Shared>(std::move(store), std::move(sources), std::move(options), std::move(bulk),
+                                       std::move(service))),
       worker_([shared = shared_] { Shared::work(shared); }) {}
 
 Events::~Events() {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -45,8 +46,12 @@ class Events {
   // The data of an act on many records, in one line. Must not block.
   using BulkData = std::function<std::string(std::string_view id)>;
 
-  // `bulk`: empty if there are no such acts. Called until stop().
-  Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options = {}, BulkData bulk = {});
+  // What is told of a record as `service`. Must not block.
+  using ServiceData = std::function<nlohmann::ordered_json(const Record& record)>;
+
+  // `bulk`: empty if there are no such acts. `service`: empty if nobody is asked. Called until stop().
+  Events(std::shared_ptr<Store> store, OverviewSources sources, EventsOptions options = {}, BulkData bulk = {},
+         ServiceData service = {});
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
   ~Events();  // As stop(). Does not wait for a running request of the store, whose answer is dropped.

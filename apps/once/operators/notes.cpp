@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <utility>
@@ -68,26 +69,30 @@ class ActsJson {
 
   // A line behind the page: only what became of acts that are on it.
   void expect(const Json& line) {
-    if (text_of(line, "event") == "acted") outcomes_[name_of(line)].push_back(member_of(line, "outcome"));
+    if (is_after(text_of(line, "event"))) after_[name_of(line)].push_back(line);
   }
 
   void add(const Json& line) {
     const std::string event = text_of(line, "event");
-    if (event == "acted") return expect(line);
+    if (is_after(event)) return expect(line);
     Json act{
         {"at", line["time"]}, {"who", text_of(line, "who")}, {"act", event == "act" ? text_of(line, "act") : event}};
     if (const std::string hex = text_of(line, "stored_key_hex"); !hex.empty()) {
       if (const auto bytes = text::from_hex(hex)) act["key"] = escaped(key_parts(*bytes).name);
       act["stored_key_hex"] = hex;
     }
-    for (const char* const name : {"reason", "bulk", "id"}) {
-      if (Json value = member_of(line, name); value.is_string()) act[name] = std::move(value);
-    }
-    if (event == "act") {
-      const auto found = outcomes_.find(name_of(line));
-      act["outcome"] = nullptr;  // Nobody wrote what became of it: it may have been done.
-      if (found != outcomes_.end() && !found->second.empty()) {
-        act["outcome"] = found->second.back();
+    const auto copy = [&act](const Json& from, std::initializer_list<const char*> names) {
+      for (const char* const name : names) {
+        if (Json value = member_of(from, name); value.is_string() || value == true) act[name] = std::move(value);
+      }
+    };
+    copy(line, {"as", "reconciled", "force", "reason", "bulk", "id"});
+    if (event == "act" || event == "reconcile") {
+      const auto found = after_.find(name_of(line));
+      // Nobody wrote what became of it: it may have been done.
+      act[event == "act" ? "outcome" : "says"] = nullptr;
+      if (found != after_.end() && !found->second.empty()) {
+        copy(found->second.back(), {"outcome", "says", "why"});
         found->second.pop_back();
       }
     } else if (Json outcome = member_of(line, "outcome"); outcome.is_string()) {
@@ -99,6 +104,7 @@ class ActsJson {
   Json take() { return std::move(acts_); }
 
  private:
+  static bool is_after(std::string_view event) { return event == "acted" || event == "reconciled"; }
   static std::string name_of(const Json& line) {
     return Json{text_of(line, "who"),        text_of(line, "act"),  text_of(line, "stored_key_hex"),
                 member_of(line, "revision"), text_of(line, "bulk"), text_of(line, "id")}
@@ -107,7 +113,7 @@ class ActsJson {
 
   const WantedActs& wanted_;
   Json acts_ = Json::array();
-  std::map<std::string, std::vector<Json>> outcomes_;
+  std::map<std::string, std::vector<Json>> after_;
 };
 
 std::optional<Json> parsed_line(std::string_view line) {

@@ -94,20 +94,29 @@ Planner reconciled_planner(Members& members, const std::string& as, const Servic
   const auto retention = members.text("retention");
   const std::optional<Millis> kept = retention ? std::optional(parse_retention(*retention, "retention")) : std::nullopt;
   return [resolution, kept, &service](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
-    const auto told = service.told(seen);
-    if (!told) return operate::Plan{.next = {}, .refusal = "the service was not asked about it as it is now"};
-    const Finding& finding = told->finding;
     constexpr std::array fitting{Finding::Kind::happened, Finding::Kind::failed, Finding::Kind::not_done};
-    if (finding.kind != fitting.at(static_cast<std::size_t>(resolution.as))) {
-      return operate::Plan{.next = {},
-                           .refusal = "the service says " + std::string(to_string(finding.kind)) +
-                                      (finding.why.empty() ? "" : ": " + finding.why)};
+    const auto wanted = fitting.at(static_cast<std::size_t>(resolution.as));
+    const auto told = service.told(seen);
+    if (std::string why = service.contradiction(told, wanted); !why.empty()) {
+      return operate::Plan{.next = {}, .refusal = std::move(why)};
     }
+    const Finding& finding = told->finding;
     operate::Resolution own = resolution;
     own.result = finding.result;
     own.failure = finding.failure;
     if (kept || finding.retention) own.retention = kept ? *kept : *finding.retention;
-    return operate::plan_resolve(seen, own, reason, fresh_owner(), stamp);
+    operate::Reason with_answer = reason;
+    with_answer.text += "; " + service_says(finding);
+    return operate::plan_resolve(seen, own, with_answer, fresh_owner(), stamp);
+  };
+}
+
+// The same, but what the service has done does not run again.
+Planner unless_done(Planner planner, const Service& service) {
+  return [planner = std::move(planner), &service](const Record& seen, const operate::Reason& reason, Stamp stamp,
+                                                  Millis skew) {
+    std::string why = service.objection(seen);
+    return why.empty() ? planner(seen, reason, stamp, skew) : operate::Plan{.next = {}, .refusal = std::move(why)};
   };
 }
 
@@ -130,23 +139,30 @@ Planner planner_of(Members& members, OneAct act, const Service& service) {
   }
   resolution.force = members.flag("force");
   if (act == OneAct::remove) {
-    return [force = resolution.force](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
+    Planner remove = [force = resolution.force](const Record& seen, const operate::Reason& reason, Stamp stamp,
+                                                Millis) {
       return operate::plan_remove(seen, force, reason, stamp.now);
     };
+    return resolution.force ? remove : unless_done(std::move(remove), service);
   }
   resolution.any_payload = members.flag("any_payload");
   resolution.retention = parse_retention(members.text("retention").value_or("24h"), "retention");
-  return [plan = act == OneAct::resolve ? operate::plan_resolve : operate::plan_release,
-          resolution = std::move(resolution)](const Record& seen, const operate::Reason& reason, Stamp stamp, Millis) {
+  const bool runs_again = act == OneAct::release || resolution.as == operate::As::released;
+  const bool is_forced = resolution.force;
+  Planner planner = [plan = act == OneAct::resolve ? operate::plan_resolve : operate::plan_release,
+                     resolution = std::move(resolution)](const Record& seen, const operate::Reason& reason, Stamp stamp,
+                                                         Millis) {
     return plan(seen, resolution, reason, fresh_owner(), stamp);
   };
+  return runs_again && !is_forced ? unless_done(std::move(planner), service) : planner;
 }
 
 constexpr std::array<std::string_view, 5> act_words{"resolve", "release", "extend", "remove", "reconcile"};
 constexpr std::array<const char*, 5> done_words{"resolved", "released", "extended", "removed", "asked about"};
 
-// What became of an act, by the status of its answer.
-const char* outcome_of(unsigned status) {
+// What became of an act, by the status of its answer. in_doubt: nobody knows.
+const char* outcome_of(const Changed& changed, unsigned status) {
+  if (changed.kind == Changed::Kind::failed && changed.error.kind == ErrorKind::in_doubt) return "in_doubt";
   switch (status) {
     case 200:
       return "done";
@@ -204,13 +220,19 @@ std::optional<http::Answer> take_condition(const http::Request& request, Tag& se
 }
 
 AskedAct asked_act(Members& members, OneAct act, const Caller& caller, const Service& service) {
-  AskedAct asked{.reason = {.by = who_of(members, caller), .text = members.text("reason").value_or("")}, .act = {}};
+  AskedAct asked{.reason = {.by = who_of(members, caller), .text = members.text("reason").value_or("")},
+                 .act = {},
+                 .line = Json::object()};
   if (act != OneAct::reconcile && is_blank(asked.reason.text))
     throw wrong("reason is empty: say why you change the record");
   if (is_blank(asked.reason.by)) throw wrong("who is empty: say who changes the record, or leave it out");
   asked.act = {.planner = planner_of(members, act, service),
                .done = done_words.at(static_cast<std::size_t>(act)),
                .removes = act == OneAct::remove};
+  if (const auto as = members.text("as")) asked.line["as"] = *as;
+  for (const char* const name : {"reconciled", "force"}) {
+    if (members.has(name) && members.flag(name)) asked.line[name] = true;
+  }
   return asked;
 }
 
@@ -242,6 +264,7 @@ http::Answer act_on_one(const StoreAccess& access, const Service& service, const
             {"revision", seen.revision},
             {"reason", wanted.reason.text},
             {"who", wanted.reason.by}};
+  line.update(asked.line);
   if (id) line["id"] = *id;
   if (!wanted.dry_run && !caller.note(line)) return not_audited();
   Changed changed = change_record(access, wanted, asked.act.planner);
@@ -253,7 +276,7 @@ http::Answer act_on_one(const StoreAccess& access, const Service& service, const
   http::Answer answer = answer_of(changed, wanted.stored_key, wanted.dry_run);
   line["event"] = "acted";
   line["status"] = answer.status;
-  line["outcome"] = outcome_of(answer.status);
+  line["outcome"] = outcome_of(changed, answer.status);
   if (!wanted.dry_run && !caller.note(line)) say("the audit log cannot be written: an act's outcome is not in it");
   return answer;
 }

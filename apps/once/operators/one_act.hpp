@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@ std::optional<OneAct> act_from_string(std::string_view word);
 struct AskedAct {
   operate::Reason reason;
   Act act;
+  nlohmann::ordered_json line;  // What the lines about it say besides: as, reconciled, force.
 };
 // Takes its members. Throws Exception(misuse) for those that are missing or wrong. `service` must outlive the act.
 AskedAct asked_act(Members& members, OneAct act, const Caller& caller, const Service& service);

@@ -177,8 +177,11 @@ Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSource
       console_(console),
       own_notes_(nullptr),
       notes_(console == nullptr ? &own_notes_ : &console->notes()),
+      service_(clock),
       bulk_(std::make_unique<BulkActs>(access_, service_, std::move(clock))),
-      events_(access_.store, sources_, {}, [this](std::string_view id) { return bulk_->line(id); }) {
+      events_(
+          access_.store, sources_, {}, [this](std::string_view id) { return bulk_->line(id); },
+          [this](const Record& record) { return service_json(service_, record); }) {
   for (Lane* const lane : {&store_lane_, &service_lane_}) lane->worker = std::jthread([this, lane] { work(*lane); });
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include <once/decide.hpp>
 #include <once/error.hpp>
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
@@ -25,6 +26,10 @@ constexpr std::array<std::string_view, 4> kind_words{"not_known", "done", "faile
 std::size_t bytes_of(const Service::Told& told) { return told.finding.result.bytes.size() + told.finding.why.size(); }
 
 }  // namespace
+
+std::string service_says(const Finding& finding) {
+  return "the service says " + std::string(to_string(finding.kind)) + (finding.why.empty() ? "" : ": " + finding.why);
+}
 
 std::string_view to_string(Finding::Kind kind) { return kind_words.at(static_cast<std::size_t>(kind)); }
 
@@ -59,10 +64,12 @@ Service::ToldPtr Service::ask(const RecordPtr& unknown) {
     const std::lock_guard lock(mutex_);
     reconciler = reconciler_;
   }
-  const Time asked_at = system_clock()->now();
+  const Time asked_at = clock_->now();
+  const Uptime asked_at_uptime = clock_->uptime();
   Finding finding =
       reconciler ? reconciler->find_out(unknown) : Finding::not_known("this process asks no service any more");
-  auto told = std::make_shared<const Told>(Told{.finding = std::move(finding), .asked_at = asked_at});
+  auto told = std::make_shared<const Told>(
+      Told{.finding = std::move(finding), .asked_at = asked_at, .asked_at_uptime = asked_at_uptime});
   keep(*unknown, told);
   return told;
 }
@@ -73,6 +80,22 @@ Service::ToldPtr Service::told(const Record& record) const {
   const bool is_of_now =
       found != kept_.end() && found->second.owner == record.owner && found->second.revision == record.revision;
   return is_of_now ? found->second.told : nullptr;
+}
+
+std::string Service::contradiction(const ToldPtr& told, Finding::Kind wanted) const {
+  if (!told) return "the service was not asked about it as it is now";
+  if (told->finding.kind != wanted) return service_says(told->finding);
+  if (wanted == Finding::Kind::not_done && clock_->uptime() - told->asked_at_uptime >= not_done_life) {
+    return "the service said not_done more than " + std::to_string(not_done_life.count()) +
+           " minutes ago: ask it again";
+  }
+  return {};
+}
+
+std::string Service::objection(const Record& record) const {
+  const ToldPtr told = this->told(record);
+  if (!told || told->finding.kind != Finding::Kind::happened) return {};
+  return service_says(told->finding) + ". Force the change if it shall run again";
 }
 
 void Service::keep(const Record& record, ToldPtr told) {
@@ -90,6 +113,12 @@ void Service::keep(const Record& record, ToldPtr told) {
     oldest_.pop_front();
     if (const auto found = kept_.find(key); found != kept_.end() && found->second.number == number) forget(found);
   }
+}
+
+nlohmann::ordered_json told_json(const Service::Told& told) {
+  nlohmann::ordered_json json{{"says", to_string(told.finding.kind)}};
+  if (!told.finding.why.empty()) json["why"] = clean_text(told.finding.why, HistoryEntry::max_text_bytes);
+  return json;
 }
 
 nlohmann::ordered_json service_json(const Service& service, const Record& record) {
@@ -131,9 +160,13 @@ http::Answer ask_about_one(const StoreAccess& access, Service& service, const ht
   if (const std::string why = service.refusal(*record); !why.empty()) {
     return refuse("refused", 409, "This change is not allowed in the record's state", why);
   }
-  const nlohmann::ordered_json line{{"event", "reconcile"}, {"stored_key_hex", to_hex(stored_key)}, {"who", who}};
+  nlohmann::ordered_json line{
+      {"event", "reconcile"}, {"stored_key_hex", to_hex(stored_key)}, {"revision", record->revision}, {"who", who}};
   if (!caller.note(line)) return not_audited();
-  service.ask(record);
+  const auto told = service.ask(record);
+  line["event"] = "reconciled";
+  line.update(told_json(*told));
+  if (!caller.note(std::move(line))) say("the audit log cannot be written: what the service says is not in it");
   http::Answer answer = json_answer(200, service_json(service, *record));
   answer.headers.push_back({"ETag", etag(*record)});
   return answer;

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include <once/clock.hpp>
 #include <once/frontends/http/message.hpp>
 #include <once/platform/system.hpp>
 #include <once/reconcile.hpp>
@@ -37,6 +38,10 @@ class Service {
   // Answers that are kept. One more forgets the oldest.
   static constexpr std::size_t most_kept = 10'000;
   static constexpr std::size_t most_bytes = std::size_t{64} << 20U;  // Of their results.
+  // So long "not_done" counts: an operation can be done at the service by hand since. As long as a plan lives.
+  static constexpr std::chrono::minutes not_done_life{10};
+
+  explicit Service(std::shared_ptr<Clock> clock = system_clock()) : clock_(std::move(clock)) {}
 
   // From now on it is asked by a copy of this one. Empty: nobody is asked any more.
   void ask_by(std::optional<Reconciler> reconciler);
@@ -48,12 +53,17 @@ class Service {
   struct Told {
     Finding finding;
     Time asked_at{};
+    Uptime asked_at_uptime{};
   };
   using ToldPtr = std::shared_ptr<const Told>;
   // Asks, and keeps the answer. Blocks.
   ToldPtr ask(const RecordPtr& unknown);
   // What was told of the record as it is now. Null: nothing.
   [[nodiscard]] ToldPtr told(const Record& record) const;
+  // Why an act must not count on this answer: it is not what was told, or is too old. Empty: it can. `told`: as told().
+  [[nodiscard]] std::string contradiction(const ToldPtr& told, Finding::Kind wanted) const;
+  // Why the operation must not run again without force: the service has done it. Empty: it does not say so.
+  [[nodiscard]] std::string objection(const Record& record) const;
 
  private:
   struct Kept {
@@ -64,6 +74,7 @@ class Service {
   };
   void keep(const Record& record, ToldPtr told);
 
+  const std::shared_ptr<Clock> clock_;
   mutable std::mutex mutex_;  // Guards the following members.
   std::optional<Reconciler> reconciler_;
   std::map<std::string, Kept, std::less<>> kept_;             // By stored key.
@@ -71,6 +82,12 @@ class Service {
   std::size_t bytes_ = 0;
   std::uint64_t count_ = 0;
 };
+
+// "the service says done: charge 4711 is in the ledger"
+std::string service_says(const Finding& finding);
+
+// The members of a line that says what was told.
+nlohmann::ordered_json told_json(const Service::Told& told);
 
 // Of a record: whether it can be asked about, and what was told. Null unless it is unknown.
 nlohmann::ordered_json service_json(const Service& service, const Record& record);
