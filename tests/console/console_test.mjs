@@ -48,6 +48,13 @@ const at_record = async (key, options) => {
 };
 const acts_of = (key, scope = "pay") => make.record_of(store, key, scope).history.filter((entry) => entry.attempt === 0);
 
+// What the page's session is answered, without the page: {json, tag, date}.
+const ask_api = (page, path, options = {}) => page.evaluate(async ([where, { headers, ...more }]) => {
+  const half = Object.entries(localStorage).find(([name]) => name.startsWith("once-session"))[1];
+  const answer = await fetch(`../v1/${where}`, { ...more, headers: { ...headers, "Content-Type": "application/json", "Once-Session": half } });
+  return { json: await answer.json(), tag: answer.headers.get("ETag"), date: answer.headers.get("Date") };
+}, [path, options]);
+
 // As if the tab had come into sight: the page asks at once, instead of after its 5 s.
 const look = (page) => page.evaluate(() => { document.dispatchEvent(new Event("visibilitychange")); });
 
@@ -448,7 +455,21 @@ test("the service is asked about many, which is stopped once; each takes its own
     await press(page, "Complete");
     await page.locator(".states", { hasText: "completed" }).waitFor();
     assert.match(await at.post("lost-4", "/lost"), /"charge":9223372036854775807/);
+
+    // Another operator asks, who changes nothing: not the record's tag either.
+    await at.post("lost-5", "/lost");
+    await find(page, "lost-5");
+    await heading(page, "lost-5");
+    const hex = await page.evaluate(() => location.hash.slice(4).split("?")[0]);
+    await make.until("it is live", () => at.requests().some((request) => request.includes("/v1/events") && request.includes(hex)));
+    const { tag } = await ask_api(page, `records/${hex}?include=`);
+    await ask_api(page, `records/${hex}/reconcile`, { method: "POST", body: "{}", headers: { "If-Match": tag } });
+    await page.getByText("The service says: done.").waitFor();
     assert.deepEqual(faults, []);
+    await choose(page, "Release");
+    await page.getByLabel("Reason").fill("once more");
+    await page.locator(".preview", { hasText: "the service says done" }).waitFor();
+    await page.getByLabel("All the same").waitFor();
   } finally {
     await at.close();
     make.close_store(own);

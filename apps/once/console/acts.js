@@ -7,7 +7,9 @@ import { Copy, Dialog, use_sending } from "./parts.js";
 import { command_for } from "./command.js";
 import { http_answer, http_type, run_result, run_type } from "./encodings.js";
 
-export const request_names = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "remove", reconcile: "reconcile" };
+const request_names = { complete: "resolve", fail: "resolve", release: "release", extend: "extend", remove: "remove", reconcile: "reconcile" };
+// What the service says is taken by resolving.
+export const request_of = (act, form) => (form.reconciled ? "resolve" : request_names[act]);
 
 // What kind of result the callers of this record expect, by what the service says, or who held it.
 function likely_kind(record) {
@@ -20,7 +22,8 @@ function likely_kind(record) {
 export const first_form = (act, record) => ({
   reason: "", force: false, any_payload: false, retention: "", by: act === "extend" ? "10m" : "", on_lapse: "",
   kind: likely_kind(record), result: "", content_type: likely_kind(record) === "run" ? "" : "application/json",
-  exit_code: "0", http_status: "200", code: "", message: "", says: record.service?.says, reconciled: act === "fail" && record.service?.says === "failed",
+  exit_code: "0", http_status: "200", code: "", message: "", says: record.service?.says,
+  reconciled: (act === "fail" && record.service?.says === "failed") || (act === "release" && record.service?.says === "not_done"),
 });
 
 function result_of(form) {
@@ -47,6 +50,10 @@ export function body_of(act, form) {
     if (form.reconciled) body.reconciled = true;
     else if (form.code) body.code = form.code;
     if (form.message && !form.reconciled) body.message = form.message;
+  }
+  if (act === "release" && form.reconciled) {
+    body.as = "released";
+    body.reconciled = true;
   }
   if (act === "extend") {
     if (form.on_lapse) body.on_lapse = form.on_lapse;
@@ -138,6 +145,7 @@ export function ActFields({ act, form, set, live }) {
     </div>`}
     ${["complete", "fail", "release"].includes(act) && html`<div class="fields">
       ${Text("retention", act === "release" ? "Keep the record for" : "Replay it for", { placeholder: "24h" }, "As in 24h, 7d, never")}</div>`}
+    ${act === "release" && form.says === "not_done" && html`<${Check} form=${form} set=${set} member="reconciled" label="Only if the service still says: not done, within 10 minutes" />`}
     ${act === "release" && html`<${Check} form=${form} set=${set} member="any_payload" label="The next caller may send another payload" />`}`;
 }
 
@@ -168,7 +176,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
     let stale = false, again;
     const timer = setTimeout(async () => {
       try {
-        const answer = await api.act(key, request_names[act], { ...JSON.parse(body), dry_run: true }, seen.tag);
+        const answer = await api.act(key, request_of(act, form), { ...JSON.parse(body), dry_run: true }, seen.tag);
         if (!stale) set_preview({ text: answer.body.message, record: answer.body.record, remark: answer.body.remark });
       } catch (problem) {
         if (stale) return;
@@ -193,7 +201,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
     set_error(null);
     const id = crypto.randomUUID();
     try {
-      const answer = await api.act(key, request_names[act], { ...body_of(act, { ...form, reason }), act: id }, seen.tag);
+      const answer = await api.act(key, request_of(act, form), { ...body_of(act, { ...form, reason }), act: id }, seen.tag);
       onDone({ text: sentence(answer.body.message), remark: answer.body.remark, removed: act === "remove" });
       return true;
     } catch (problem) {

@@ -4,8 +4,8 @@ import * as api from "./api.js";
 import { use_poll } from "./live.js";
 import { go, to_acts, to_bulk, to_record, to_records } from "./router.js";
 import { Standing, act_words, says_words, word } from "./words.js";
-import { Time, count, field, name_of, plain, plural } from "./format.js";
-import { ActFields, ByHand, Field, body_of, first_form, request_names } from "./acts.js";
+import { Time, age, count, field, name_of, plain, plural } from "./format.js";
+import { ActFields, ByHand, Field, body_of, first_form, request_of } from "./acts.js";
 import { command_for_many } from "./command.js";
 import { Dialog, Failed, Waiting, use_sending } from "./parts.js";
 import { filter_of } from "./selection.js";
@@ -43,7 +43,8 @@ const known = (number) => (number === null || number === undefined ? "not known"
 
 export function BulkDialog({ act, query, selection, matching, example, session, store, onClose }) {
   const first = selection.rows.size ? [...selection.rows.values()][0] : example;
-  const [form, set_form] = useState(() => first_form(act, first || {}));
+  const [form, set_form] = useState(() => ({ ...first_form(act, first || {}),
+    ...(act === "release" && { reconciled: query.reconciled === "not_done", says: query.reconciled }) }));
   const [error, set_error] = useState(null);
   const [busy, send] = use_sending();
   const fields = useRef();
@@ -62,7 +63,7 @@ export function BulkDialog({ act, query, selection, matching, example, session, 
     const chosen = selection.all ? { filter: filter_of(query) }
       : { keys: [...selection.rows.keys()], tags: seen.map(({ owner, revision }) => `"${owner}-${revision}"`) };
     try {
-      const { body } = await api.plan_bulk({ act: request_names[act], ...chosen, ...body_of(act, { ...form, reason }) });
+      const { body } = await api.plan_bulk({ act: request_of(act, form), ...chosen, ...body_of(act, { ...form, reason }) });
       selection.clear();
       go(to_bulk(body.id));
       return true;
@@ -81,7 +82,7 @@ export function BulkDialog({ act, query, selection, matching, example, session, 
     set_error(new Error("Say why: the reason is kept in each record."));
     fields.current.elements.reason.focus();
   };
-  const by_hand = act !== "reconcile" && command_for_many(act, selection.all ? { filter: filter_of(query) } : { records: [...selection.rows.values()] },
+  const by_hand = act !== "reconcile" && !form.reconciled && command_for_many(act, selection.all ? { filter: filter_of(query) } : { records: [...selection.rows.values()] },
     { ...form, reason: form.reason.trim() }, { who: session.name, store });
   return html`<${Dialog} title=${`${name}${act === "reconcile" ? " about" : ""} ${what}`} onClose=${onClose}>
     <form ref=${fields} onSubmit=${submit} novalidate>
@@ -111,7 +112,8 @@ function Planned({ bulk }) {
       <tbody>${bulk.planned.map((one) => html`<tr key=${one.stored_key_hex}>
         <td><${Standing} record=${one} /></td>
         <td><a class="mono row-link" href=${to_record(one.stored_key_hex)}>${name_of(one)}</a></td>
-        <td class="cell-scope mono">${field(one, "scope")}</td></tr>`)}</tbody></table></section>`;
+        <td class="cell-scope mono">${field(one, "scope")}${one.service?.says
+          && html` <span class="match">service: ${says_words[one.service.says]}, ${age(one.service.asked_at)} ago</span>`}</td></tr>`)}</tbody></table></section>`;
 }
 
 // Starts it, if its count is typed.

@@ -158,9 +158,10 @@ function Leads({ record, label }) {
 
 const example_form = (act) => ({ reason: "", kind: "plain", result: "", by: act === "extend" ? "10m" : "" });
 
-// Whether an event says of the record what is shown. `shown`: null if there is none.
+// Whether an event says of the record what is shown. `shown`: null if there is none. What the service says changes no tag.
 const is_known = (shown, told) => shown === null ? told.tag === null
-  : shown.tag === told.tag && shown.body.standing === told.standing && shown.body.overdue === told.overdue;
+  : shown.tag === told.tag && shown.body.standing === told.standing && shown.body.overdue === told.overdue
+    && JSON.stringify(shown.body.service ?? null) === JSON.stringify(told.service);
 
 export function Record({ route, session, store, act: opened, on_act, say, said }) {
   const key = route.key;

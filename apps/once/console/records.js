@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { use_poll } from "./live.js";
 import { go, go_instead, to_record, to_records } from "./router.js";
 import { Standing, says_words, since, word } from "./words.js";
-import { Age, count, name_of, plain, plural, scope_of } from "./format.js";
+import { Age, age, count, name_of, plain, plural, scope_of } from "./format.js";
 import { Failed, Waiting } from "./parts.js";
 import { number_of } from "./overview.js";
 import { SelectionBar, use_selection } from "./selection.js";
@@ -63,7 +63,7 @@ function Row({ record, select }) {
     <td class="cell-attempt right"><span class="only-card">attempt </span>${record.attempt}</td>
     <td class="cell-holder mono" title=${plain(record.holder)}>${plain(record.holder)}</td>
     <td class="cell-what" title=${plain(what)}>${record.match && html`<span class="match">${record.match}</span>`}${record.service?.says
-      && html`<span class="match">service: ${says_words[record.service.says]}</span>`}${plain(what)}</td>
+      && html`<span class="match">service: ${says_words[record.service.says]}, ${age(record.service.asked_at)} ago</span>`}${plain(what)}</td>
   </tr>`;
 }
 
