@@ -221,6 +221,10 @@ test("11: an answer that is lost: the page looks, and says which", patient, asyn
 test("11: what another has done under the same name and with the same reason is not taken for ours", patient, async () => {
   make.unknown(store, "order-11b");
   const { page } = await at_record("order-11b");
+  await make.until("the server's log is older than the act", async () => {
+    const { json, date } = await ask_api(page, "acts");
+    return Date.parse(json.since) < Date.parse(date);
+  });
   await choose(page, "Release");
   await page.getByLabel("Reason").fill("never reached the bank");
   await page.route((url) => url.pathname.endsWith("/release"), (route) => {
@@ -230,6 +234,44 @@ test("11: what another has done under the same name and with the same reason is 
   });
   await press(page, "Release");
   await page.getByRole("dialog").getByRole("table", { name: "It changed while you looked." }).waitFor();
+});
+
+test("11: what the server does not know of an act either, the record tells", patient, async () => {
+  make.unknown(store, "order-11c");
+  make.unknown(store, "order-11d");
+  const { page } = await at_record("order-11c");
+  // The store wrote it, and neither that nor a look at it was answered: the server says 503, and has noted so.
+  const outcome = (pages) => page.route((url) => url.pathname.endsWith("/v1/acts"), (route) => {
+    const after = new URL(route.request().url()).searchParams.get("after");
+    return route.fulfill({ json: pages[after === null ? 0 : Number(after)] });
+  });
+  const noted = (word) => ({ acts: [{ at: "2026-11-26T00:00:00.000Z", who: "alice", act: "release", outcome: word }], next: null, since: null });
+  const doubt = async (path) => page.route((url) => url.pathname.endsWith(path), async (route) => {
+    const request = route.request();
+    if (request.method() === "GET" || request.postDataJSON().dry_run) return route.continue();
+    await route.fetch({ headers: { ...await request.allHeaders(), "sec-fetch-site": "same-origin" } });
+    return route.fulfill({ status: 503, contentType: "application/problem+json", body: '{"type":"urn:once:problem:store-unavailable","detail":"In doubt."}' });
+  });
+  const act = async (name) => {
+    await choose(page, name);
+    await page.getByLabel("Reason").fill("INC-88");
+    await press(page, name);
+    await page.getByText("The answer was lost, but it was done.").waitFor();
+  };
+  await outcome([noted("in_doubt")]);
+  await doubt("/release");
+  await act("Release");
+  await page.locator(".states", { hasText: "released" }).waitFor();
+  await doubt(hex_of("order-11c"));
+  await act("Remove");
+  await page.getByText("It is removed.").waitFor();
+  // Its line is not on the first page of a long log.
+  await page.unrouteAll({ behavior: "wait" });
+  await page.evaluate((there) => { location.hash = there; }, `#/r/${hex_of("order-11d")}`);
+  await heading(page, "order-11d");
+  await outcome([{ acts: [], next: "1", since: null }, noted("done")]);
+  await doubt("/release");
+  await act("Release");
 });
 
 test("12: a reader sees no acts, and the API refuses them", patient, async () => {

@@ -65,13 +65,41 @@ export function body_of(act, form) {
   return body;
 }
 
-// Whether an act whose answer was lost was done: what the server has noted under its id. `seen`: the record before it.
-async function what_became(act, key, seen, id) {
-  const [noted] = (await api.acts({ key, id, limit: 1 })).body.acts;
-  if (noted && noted.outcome === null) throw new Error("how it ended is not noted yet.");
-  const done = noted?.outcome === "done";
-  if (act === "remove" && done) return { done };
-  const now = await api.show(key, "");
+const most_pages = 16;  // Of 1 MiB of an audit log each.
+
+// What the server has noted under an act's id: its outcome, null if that is not noted yet, "unseen" if the server was
+// not asked for it, or "forgotten" if it cannot tell: its log does not go back to `sent_at`, by its clock, or is too long.
+async function noted_outcome(key, id, sent_at) {
+  for (let after, pages = 0; pages < most_pages; ++pages) {
+    const { body } = await api.acts({ key, id, limit: 1, after });
+    if (body.acts.length) return body.acts[0].outcome;
+    if (!body.next) return body.since && Date.parse(body.since) < sent_at ? "unseen" : "forgotten";
+    after = body.next;
+  }
+  return "forgotten";
+}
+
+// The history keeps 256 bytes of a reason, and of what the service says behind it.
+const is_reason = (kept, reason) => kept === reason || kept.startsWith(`${reason}; the service says`)
+  || (new TextEncoder().encode(kept).length > 240 && `${reason}; the service says`.startsWith(kept.replace(/(\.\.\.|\u2026)$/, "")));
+
+// Whether an act whose answer was lost was done: what the server has noted under its id. If the server itself does not
+// know, or does not know any more, the record tells: a new entry in its history, or that it is removed. `seen`: the
+// record before it.
+async function what_became(act, key, seen, { id, sent_at, reason, who }) {
+  const outcome = await noted_outcome(key, id, sent_at);
+  if (act === "remove" && outcome === "done") return { done: true };
+  const by_record = ["in_doubt", "forgotten", null].includes(outcome);
+  let now;
+  try {
+    now = await api.show(key, "");
+  } catch (problem) {
+    if (act === "remove" && by_record && problem.status === 404) return { done: true };
+    throw problem;
+  }
+  const ours = (record) => record.history.filter((entry) => entry.attempt === 0 && entry.who === who && is_reason(entry.why, reason)).length;
+  const done = outcome === "done" || (by_record && act !== "remove" && ours(now.body) > ours(seen));
+  if (!done && outcome === null) throw new Error("how it ended is not noted yet.");
   return { done, same: now.body.owner === seen.owner && now.body.revision === seen.revision, ...now };
 }
 
@@ -200,6 +228,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
   const ask = async (reason) => {
     set_error(null);
     const id = crypto.randomUUID();
+    const sent_at = api.answered_at();
     try {
       const answer = await api.act(key, request_of(act, form), { ...body_of(act, { ...form, reason }), act: id }, seen.tag);
       onDone({ text: sentence(answer.body.message), remark: answer.body.remark, removed: act === "remove" });
@@ -211,7 +240,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
       } else if (problem.status === 503 || problem instanceof api.Lost) {
         set_error({ text: `${problem.message} It may have been done: looking …` });
         try {
-          const now = await what_became(act, key, seen.record, id);
+          const now = await what_became(act, key, seen.record, { id, sent_at, reason, who: session.name });
           if (now.done) {
             onDone({ text: "The answer was lost, but it was done.", removed: act === "remove" });
             return true;

@@ -21,11 +21,14 @@ const exact = (key, value, context) =>
   typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) && context?.source
     ? context.source : value;
 
-let ahead_ms = 0;
+let ahead_ms = 0, date_ms = 0;
+// When the server sent its last answer, by its own clock: the beginning of that second. 0: it does not say.
+export const answered_at = () => date_ms;
 // Now by the server's clock, which is what the records' times were compared with. It tells whole seconds only.
 export const now = () => Date.now() + ahead_ms;
 const learn_clock = (date) => {
-  const ahead = Date.parse(date) + 500 - Date.now();
+  date_ms = Date.parse(date);
+  const ahead = date_ms + 500 - Date.now();
   ahead_ms = Math.abs(ahead) > 2000 ? ahead : 0;
 };
 
