@@ -512,6 +512,8 @@ test("the service is asked about many, which is stopped once; each takes its own
     await page.getByLabel("Reason").fill("once more");
     await page.locator(".preview", { hasText: "the service says done" }).waitFor();
     await page.getByLabel("All the same").waitFor();
+    await page.evaluate((there) => { location.hash = there; }, `#/acts?key=${hex}`);
+    await page.getByRole("cell", { name: "the service says done" }).waitFor();
   } finally {
     await at.close();
     make.close_store(own);

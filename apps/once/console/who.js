@@ -3,6 +3,7 @@ import { html, useEffect, useRef } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_poll } from "./live.js";
 import { go, to_acts, to_bulk, to_record } from "./router.js";
+import { says_words } from "./words.js";
 import { Time, name_of, plain, plural } from "./format.js";
 import { Failed, Waiting } from "./parts.js";
 
@@ -10,13 +11,17 @@ const act_names = ["resolve", "release", "extend", "remove", "show", "sign-in", 
 
 const Of = ({ act }) => (act.bulk ? html`<a href=${to_bulk(act.bulk)}>a bulk act</a> ` : null);
 
+// What became of an act, or what the service said.
+const became = ({ says, why, outcome, force }) => says ? plain(`the service says ${says_words[says]}${why ? `: ${why}` : ""}`)
+  : outcome === null || (says === null && !outcome) ? html`<span class="muted">not known</span>` : `${plain(outcome)}${force ? ", by force" : ""}`;
+
 const Row = ({ act }) => html`<tr>
   <td><${Time} at=${act.at} /></td>
   <td><a href=${to_acts({ who: act.who })}>${plain(act.who)}</a></td>
   <td class="cell-key">${plain(act.act)}</td>
   <td>${act.stored_key_hex && html`<a class="mono" href=${to_record(act.stored_key_hex)}>${name_of(act)}</a> `}<${Of} act=${act} /></td>
   <td>${act.reason ? `“${plain(act.reason)}”` : ""}</td>
-  <td>${act.outcome === undefined ? "" : act.outcome === null ? html`<span class="muted">not known</span>` : plain(act.outcome)}</td>
+  <td>${became(act)}</td>
 </tr>`;
 
 export function Acts({ route }) {
