@@ -445,6 +445,7 @@ class Description(ProxyCase):
             self.ask(f"{path}/related{query}")
         self.ask(f"{path}/related", "HEAD")
         self.ask("/v1/records/6b/related")
+        self.act(path, "/resolve", {"as": "completed", "reason": "r", "reconciled": True})
 
     def rest(self):
         self.ask("/v1/openapi.json")

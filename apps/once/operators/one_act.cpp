@@ -229,10 +229,10 @@ AskedAct asked_act(Members& members, OneAct act, const Caller& caller, const Ser
   asked.act = {.planner = planner_of(members, act, service),
                .done = done_words.at(static_cast<std::size_t>(act)),
                .removes = act == OneAct::remove};
-  if (const auto as = members.text("as")) asked.line["as"] = *as;
-  for (const char* const name : {"reconciled", "force"}) {
-    if (members.has(name) && members.flag(name)) asked.line[name] = true;
-  }
+  const bool resolves = act == OneAct::resolve;
+  if (resolves) asked.line["as"] = members.text("as").value_or("");
+  if (resolves && members.flag("reconciled")) asked.line["reconciled"] = true;
+  if ((resolves || act == OneAct::release || asked.act.removes) && members.flag("force")) asked.line["force"] = true;
   return asked;
 }
 
