@@ -150,7 +150,8 @@ class Reconciler {
   void ask(RecordPtr unknown, const AskService& by, Callback<void(Reconciled)> done);
 
   // Asks about one unknown record, and writes nothing: for an operator, who decides. It is asked at once, whatever the
-  // limits and pauses say. An answer that does not count yet, see `settle`, is not_known. Completions: as in Store.
+  // limits and pauses say. An answer that does not count yet, see `settle`, is not_known. Its `retention` is the one
+  // that ask() would use. Completions: as in Store.
   void find_out(RecordPtr unknown, Callback<void(Finding)> done) const;
   Finding find_out(RecordPtr unknown) const;  // Blocks.
 

@@ -116,6 +116,7 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
         [self = shared_from_this(), unknown, asked_at, done = std::move(done)](Finding finding) mutable {
           if (auto early = self->early(*unknown, asked_at, finding))
             finding = Finding::not_known(std::move(early->why));
+          finding.retention = self->retention_of(finding);
           done(std::move(finding));
         });
   }
@@ -273,8 +274,15 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
     return Early{"not done so far, which counts only after " + std::to_string(left.count()) + " ms more", left};
   }
 
+  // How long its decision is kept.
+  [[nodiscard]] Millis retention_of(const Finding& finding) const {
+    if (finding.retention) return *finding.retention;
+    const bool failed = finding.kind == Finding::Kind::failed;
+    return failed ? options_.failure_retention.value_or(options_.retention) : options_.retention;
+  }
+
   void take(RecordPtr unknown, std::optional<Time> asked_at, Finding finding, Done done) {
-    operate::Resolution resolution{.retention = finding.retention.value_or(options_.retention)};
+    operate::Resolution resolution{.retention = retention_of(finding)};
     switch (finding.kind) {
       case Finding::Kind::not_known:
         return later(std::move(unknown), std::move(finding.why), std::nullopt, std::move(done));
@@ -291,7 +299,6 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
       case Finding::Kind::failed:
         resolution.as = operate::As::failed;
         resolution.failure = std::move(finding.failure);
-        if (!finding.retention && options_.failure_retention) resolution.retention = *options_.failure_retention;
         break;
     }
     resolution.result = std::move(finding.result);

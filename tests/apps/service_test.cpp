@@ -38,7 +38,9 @@ class ServiceTest : public OperatorsCase {
     operators.ask_by(Reconciler({.store = store,
                                  .ask = ask_blocking([this](const Record& record) { return asked(record); }),
                                  .settle = 0ms,
-                                 .concerns = [](const Record& record) { return !record.key.starts_with("other#"); }}));
+                                 .concerns = [](const Record& record) { return !record.key.starts_with("other#"); },
+                                 .retention = 14 * 24h,
+                                 .failure_retention = 2 * 24h}));
   }
 
   Finding asked(const Record& record) {
@@ -126,6 +128,26 @@ TEST_F(ServiceTest, ResolveTakesWhatTheServiceSays) {
   EXPECT_EQ(now.result.bytes, "charge 4711");
   EXPECT_EQ(now.history.entries.back().why, "INC-88; the service says done");
   EXPECT_EQ(now.history.entries.back().who, "alice");
+}
+
+// Otherwise a duplicate of day 2 would run again.
+TEST_F(ServiceTest, AnAnswerIsKeptAsLongAsAResult) {
+  const auto kept = [&](const char* name, const Finding& finding, const char* as, const json& more = json::object()) {
+    const Record record = unknown(name);
+    knows(record, finding);
+    ask_about(record);
+    json act{{"as", as}, {"reconciled", true}, {"reason", "r"}};
+    act.update(more);
+    EXPECT_EQ(post(record, "resolve", act).status, 200U);
+    const Record decided = stored(record);
+    return decided.expires_at - decided.finished_at;
+  };
+  EXPECT_EQ(kept("a", Finding::happened(Result::inlined("charge a")), "completed"), 14 * 24h);
+  EXPECT_EQ(kept("b", Finding::failed({.code = "refunded"}), "failed"), 2 * 24h);
+  EXPECT_EQ(kept("c", Finding::happened(Result::inlined("charge c")), "completed", {{"retention", "1h"}}), 1h);
+  Finding own = Finding::happened(Result::inlined("charge d"));
+  own.retention = 30 * 24h;
+  EXPECT_EQ(kept("d", own, "completed"), 30 * 24h);
 }
 
 TEST_F(ServiceTest, OnlyUnknownOperationsThatTheServiceKnowsAreAskedAbout) {

@@ -124,6 +124,22 @@ TEST_F(ReconcileTest, FindsOutForAnOperatorAndWritesNothing) {
   EXPECT_EQ(dropping.find_out(unknown).kind, Finding::Kind::not_known);
 }
 
+// What an operator takes of an answer is kept as long as what ask() writes.
+TEST_F(ReconcileTest, FindsOutHowLongTheAnswerIsKept) {
+  const RecordPtr unknown = held();
+  const auto kept = [&](Finding finding, std::optional<Millis> failure_retention = 48h) {
+    finding_ = std::move(finding);
+    return reconciler({.settle = 0ms, .retention = 14 * 24h, .failure_retention = failure_retention})
+        .find_out(unknown)
+        .retention;
+  };
+  EXPECT_EQ(kept(Finding::happened({})), 14 * 24h);
+  EXPECT_EQ(kept(Finding::not_done()), 14 * 24h);
+  EXPECT_EQ(kept(Finding::failed({})), 48h);
+  EXPECT_EQ(kept(Finding::failed({}), std::nullopt), 14 * 24h);
+  EXPECT_EQ(kept({.kind = Finding::Kind::happened, .retention = 1h}), 1h);
+}
+
 TEST_F(ReconcileTest, WritesAFailure) {
   finding_ = Finding::failed({.code = "refunded", .message = "refunded by hand"});
   EXPECT_EQ(reconciler().ask(held()).kind, Kind::failed);

@@ -172,7 +172,8 @@ export function ActFields({ act, form, set, live }) {
       ${form.on_lapse === "takeover" && Text("retention", "Keep the record for", { placeholder: "24h" }, "As in 24h, 7d, never")}
     </div>`}
     ${["complete", "fail", "release"].includes(act) && html`<div class="fields">
-      ${Text("retention", act === "release" ? "Keep the record for" : "Replay it for", { placeholder: "24h" }, "As in 24h, 7d, never")}</div>`}
+      ${Text("retention", act === "release" ? "Keep the record for" : "Replay it for",
+        { placeholder: (act === "complete" && form.kind === "reconciled") || form.reconciled ? "as configured" : "24h" }, "As in 24h, 7d, never")}</div>`}
     ${act === "release" && form.says === "not_done" && html`<${Check} form=${form} set=${set} member="reconciled" label="Only if the service still says: not done, within 10 minutes" />`}
     ${act === "release" && html`<${Check} form=${form} set=${set} member="any_payload" label="The next caller may send another payload" />`}`;
 }
