@@ -136,6 +136,11 @@ Time attempt_ended_at(const Record& unknown) noexcept;
 // Whether the history says that reconciling has given this record up. Ends with the next attempt.
 bool has_given_up(const Record& unknown) noexcept;
 
+// Makes room in the decision that a finding led to, for a store of records of `max_record_bytes`: see shorten(). If
+// that is not enough, its result's bytes are dropped; their size and digest stay. The result of an operation that took
+// place is lost rather than the knowledge that it did.
+void drop_if_too_large(Record& decided, std::size_t max_record_bytes);
+
 // Thread-safe. May be destroyed while questions run: they then end by themselves. Decisions are conditional on the
 // record that was asked about, so an operator or another process that decides first wins, and nothing is overwritten.
 class Reconciler {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <once/decide.hpp>
+#include <once/fingerprint.hpp>
 #include <once/operate.hpp>
 #include <once/platform/system.hpp>
 
@@ -80,6 +81,16 @@ bool has_given_up(const Record& unknown) noexcept {
   return std::ranges::any_of(unknown.history.entries, [&](const HistoryEntry& entry) {
     return entry.attempt == 0 && entry.what == gave_up_text && entry.at >= unknown.finished_at;
   });
+}
+
+void drop_if_too_large(Record& decided, std::size_t max_record_bytes) {
+  shorten(decided, max_record_bytes);
+  Result& result = decided.result;
+  if (record_bytes(decided) <= max_record_bytes || result.bytes.empty()) return;
+  result.size = result.bytes.size();
+  result.digest = sha256(result.bytes);
+  result.placement = Placement::dropped;
+  result.bytes.clear();
 }
 
 class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
@@ -316,23 +327,10 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
       return later(std::move(unknown), error.what(), std::nullopt, std::move(done));
     }
     if (!plan.next) return later(std::move(unknown), std::move(plan.refusal), std::nullopt, std::move(done));
-    drop_if_too_large(*plan.next);
+    drop_if_too_large(*plan.next, options_.store->capabilities().max_record_bytes);
     const auto kind = std::array{Reconciled::Kind::completed, Reconciled::Kind::failed,
                                  Reconciled::Kind::released}[static_cast<std::size_t>(resolution.as)];
     write(std::move(unknown), std::move(*plan.next), kind, EventKind::reconciled, std::move(done));
-  }
-
-  // The result of an operation that took place is lost rather than the knowledge that it did.
-  void drop_if_too_large(Record& next) const {
-    const std::size_t limit = options_.store->capabilities().max_record_bytes;
-    shorten(next, limit);
-    if (record_bytes(next) <= limit) return;
-    Result& result = next.result;
-    if (result.bytes.empty()) return;
-    result.size = result.bytes.size();
-    result.digest = sha256(result.bytes);
-    result.placement = Placement::dropped;
-    result.bytes.clear();
   }
 
   // Still unknown. `counts_in`: when such an answer would count. Empty: never, so the question was a try.

@@ -21,6 +21,7 @@
 #include <once/operate.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "../engine/forwarding_store.hpp"
 #include "operators_case.hpp"
 
 namespace once::cli {
@@ -32,9 +33,10 @@ using ::testing::SizeIs;
 
 class ServiceTest : public OperatorsCase {
  protected:
-  ServiceTest() : ServiceTest(std::make_shared<once::testing::ManualClock>()) {}
-  explicit ServiceTest(const std::shared_ptr<once::testing::ManualClock>& set)
-      : OperatorsCase(stores::make_memory_store(), set), clock(set) {
+  explicit ServiceTest(std::shared_ptr<Store> inner = stores::make_memory_store())
+      : ServiceTest(std::move(inner), std::make_shared<once::testing::ManualClock>()) {}
+  ServiceTest(std::shared_ptr<Store> inner, const std::shared_ptr<once::testing::ManualClock>& set)
+      : OperatorsCase(std::move(inner), set), clock(set) {
     operators.ask_by(Reconciler({.store = store,
                                  .ask = ask_blocking([this](const Record& record) { return asked(record); }),
                                  .settle = 0ms,
@@ -148,6 +150,39 @@ TEST_F(ServiceTest, AnAnswerIsKeptAsLongAsAResult) {
   Finding own = Finding::happened(Result::inlined("charge d"));
   own.retention = 30 * 24h;
   EXPECT_EQ(kept("d", own, "completed"), 30 * 24h);
+}
+
+class SmallServiceTest : public ServiceTest {
+ protected:
+  SmallServiceTest() : ServiceTest(std::make_shared<once::testing::SmallStore>(stores::make_memory_store())) {}
+};
+
+TEST_F(SmallServiceTest, AnAnswerWithoutRoomIsDroppedAndTheOperationIsStillDone) {
+  const Record one = unknown("order-17");
+  const Record many = unknown("order-18");
+  const std::string charge(10'000, 'x');
+  for (const Record& record : {one, many}) {
+    knows(record, Finding::happened(Result::inlined(charge, "text/plain")));
+    ask_about(record);
+  }
+  const json act{{"as", "completed"}, {"reconciled", true}, {"reason", "INC-88"}};
+  EXPECT_EQ(post(one, "resolve", act).status, 200U);
+  json all = act;
+  all.update({{"act", "resolve"}, {"filter", {{"reconciled", "done"}}}});
+  const json done = bulk(all);
+  EXPECT_EQ(done["count"], 1);
+  EXPECT_EQ(done["written"], 1);
+  for (const Record& record : {one, many}) {
+    const Record now = stored(record);
+    EXPECT_EQ(now.state, State::completed);
+    EXPECT_EQ(now.result.placement, Placement::dropped);
+    EXPECT_EQ(now.result.size, charge.size());
+  }
+  // What an operator gives is kept, or refused.
+  json own = act;
+  own.erase("reconciled");
+  own["result"] = {{"text", charge}};
+  expect_problem(post(unknown("order-19"), "resolve", own), 400, "bad-request", "too large");
 }
 
 TEST_F(ServiceTest, OnlyUnknownOperationsThatTheServiceKnowsAreAskedAbout) {

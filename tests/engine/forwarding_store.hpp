@@ -42,4 +42,22 @@ class ForwardingStore : public Store {
   const std::shared_ptr<Store> inner_;
 };
 
+// Keeps only records of up to 4 KiB.
+class SmallStore final : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    if (record_bytes(*record) > max_bytes) return done(Answer::cannot_keep("too large"));
+    inner_->replace(std::move(record), seen, std::move(done));
+  }
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    Capabilities small = inner_->capabilities();
+    small.max_record_bytes = max_bytes;
+    return small;
+  }
+
+ private:
+  static constexpr std::size_t max_bytes = 4'096;
+};
+
 }  // namespace once::testing

@@ -28,17 +28,6 @@ using testing::ManualClock;
 using testing::ManualTimers;
 using testing::SeededRandom;
 
-// A store that says to keep only small records.
-class SmallStore final : public testing::ForwardingStore {
- public:
-  using ForwardingStore::ForwardingStore;
-  [[nodiscard]] Capabilities capabilities() const noexcept override {
-    Capabilities small = inner_->capabilities();
-    small.max_record_bytes = 4'096;
-    return small;
-  }
-};
-
 class ReconcileTest : public ::testing::Test {
  protected:
   Engine engine() {
@@ -340,7 +329,7 @@ TEST_F(ReconcileTest, LeavesOtherStatesAlone) {
 }
 
 TEST_F(ReconcileTest, AResultWithoutRoomIsDroppedAndNotRunAgain) {
-  store_ = std::make_shared<SmallStore>(store_);
+  store_ = std::make_shared<testing::SmallStore>(store_);
   finding_ = Finding::happened(Result::inlined(std::string(10'000, 'x')));
   EXPECT_EQ(reconciler().ask(held()).kind, Kind::completed);
   EXPECT_EQ(stored()->result.placement, Placement::dropped);

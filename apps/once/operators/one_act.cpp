@@ -107,7 +107,9 @@ Planner reconciled_planner(Members& members, const std::string& as, const Servic
     if (kept || finding.retention) own.retention = kept ? *kept : *finding.retention;
     operate::Reason with_answer = reason;
     with_answer.text += "; " + service_says(finding);
-    return operate::plan_resolve(seen, own, with_answer, fresh_owner(), stamp);
+    operate::Plan plan = operate::plan_resolve(seen, own, with_answer, fresh_owner(), stamp);
+    if (plan.next) drop_if_too_large(*plan.next, service.max_record_bytes());
+    return plan;
   };
 }
 

@@ -177,7 +177,7 @@ Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSource
       console_(console),
       own_notes_(nullptr),
       notes_(console == nullptr ? &own_notes_ : &console->notes()),
-      service_(clock),
+      service_(access_.store->capabilities().max_record_bytes, clock),
       bulk_(std::make_unique<BulkActs>(access_, service_, std::move(clock))),
       events_(
           access_.store, sources_, {}, [this](std::string_view id) { return bulk_->line(id); },

@@ -41,12 +41,15 @@ class Service {
   // So long "not_done" counts: an operation can be done at the service by hand since. As long as a plan lives.
   static constexpr std::chrono::minutes not_done_life{10};
 
-  explicit Service(std::shared_ptr<Clock> clock = system_clock()) : clock_(std::move(clock)) {}
+  // `max_record_bytes`: of the store that keeps what is told.
+  Service(std::size_t max_record_bytes, std::shared_ptr<Clock> clock)
+      : clock_(std::move(clock)), max_record_bytes_(max_record_bytes) {}
 
   // From now on it is asked by a copy of this one. Empty: nobody is asked any more.
   void ask_by(std::optional<Reconciler> reconciler);
 
   [[nodiscard]] bool asks() const;
+  [[nodiscard]] std::size_t max_record_bytes() const noexcept { return max_record_bytes_; }
   // Why nobody can be asked about this record. Empty: it can.
   [[nodiscard]] std::string refusal(const Record& record) const;
 
@@ -75,6 +78,7 @@ class Service {
   void keep(const Record& record, ToldPtr told);
 
   const std::shared_ptr<Clock> clock_;
+  const std::size_t max_record_bytes_;
   mutable std::mutex mutex_;  // Guards the following members.
   std::optional<Reconciler> reconciler_;
   std::map<std::string, Kept, std::less<>> kept_;             // By stored key.
