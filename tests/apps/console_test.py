@@ -1,5 +1,6 @@
 """console_test.py ONCE: `once console` from outside: who gets in, what a session may do, and what is noted."""
 import concurrent.futures
+import datetime
 import http.client
 import json
 import re
@@ -59,6 +60,22 @@ class ConsoleCase(Case):
         for line in lines:
             self.assertRegex(line.pop("time"), r"^20\d\d-.*Z$")
         return lines
+
+    def noted(self, event):
+        return [line for line in self.lines() if line["event"] == event]
+
+    def bulk(self, path, body=None):
+        status, _, answer = self.ask("GET" if body is None else "POST", "/v1/bulk" + path, body, {**self.session, **SAME})
+        self.assertEqual(status, 200 if body is None else 202, answer)
+        return json.loads(answer)
+
+    def plan(self, **members):
+        made = self.bulk("", {"act": "release", "filter": {"standing": "unknown", "scope": "pay"}, "reason": "INC-88", **members})
+        return harness.wait_until(lambda: self.ended(made, "counting"), "it is planned")
+
+    def ended(self, made, state="running"):
+        now = self.bulk("/" + made["id"])
+        return now if now["state"] != state else None
 
 
 class Console(ConsoleCase):
@@ -295,6 +312,48 @@ class Console(ConsoleCase):
 
 
 
+class Reconcile(ConsoleCase):
+    """--reconcile: what the page asks, and about which records."""
+
+    def setUp(self):
+        super().setUp()
+        self.once("run", "--scope", "pay", "--key", "k", "--on-failure", "hold", "--", "false")
+        self.in_pay = "/v1/records/" + self.show("k", "--scope", "pay")["stored_key_hex"]
+
+    def start_asking(self, command, scope, *more):
+        self.session = self.sign_in(self.start_console("--reconcile", command, "--reconcile-scope", scope, *more))
+
+    def read(self, path):
+        status, headers, body = self.ask("GET", path, headers=self.session)
+        self.assertEqual(status, 200, body)
+        return json.loads(body), {**self.session, **SAME, "If-Match": headers.get("etag", "")}
+
+    def test_it_asks_about_one_scope(self):
+        self.expect(self.once("console", "--reconcile", "true"), 64, b"", b"--reconcile needs --reconcile-scope: ")
+        for scope, asked, other in (("pay", self.in_pay, self.path_of("held")), ("", self.path_of("held"), self.in_pay)):
+            self.start_asking("touch asked; exit 1", scope)
+            self.assertTrue(self.read(asked)[0]["service"]["asks"])
+            shown, headers = self.read(other)
+            self.assertFalse(shown["service"]["asks"])
+            self.expect_problem(self.ask("POST", other + "/reconcile", {}, headers), 409, "refused")
+            self.assertFalse(self.path("asked").exists())
+
+    def test_it_asks_and_keeps_the_answer_as_the_work_does(self):
+        self.start_asking('echo "$ONCE_DERIVED_KEY"', "pay", "--derive-name", "post", "--reconcile-retention", "14d")
+        headers = self.read(self.in_pay)[1]
+        status, _, told = self.ask("POST", self.in_pay + "/reconcile", {}, headers)
+        self.assertEqual((status, json.loads(told)["says"]), (200, "done"))
+        status, _, answer = self.ask("POST", self.in_pay + "/resolve",
+                                     {"as": "completed", "reconciled": True, "reason": "INC-88"}, headers)
+        self.assertEqual(status, 200, answer)
+        replayed = self.once("run", "--scope", "pay", "--key", "k", "--fingerprint", "none", "--", "false")
+        posted, = self.read(self.in_pay + "/related?name=post")[0]["downstream"]
+        self.expect(replayed, 0, posted["key"].encode() + b"\n")
+        record = self.show("k", "--scope", "pay")
+        expires, finished = (datetime.datetime.fromisoformat(record[name][:-1]) for name in ("expires_at", "finished_at"))
+        self.assertEqual(expires - finished, datetime.timedelta(days=14))
+
+
 class Bulk(ConsoleCase):
     """Acts on many records. Also on a server's store: ONCE_TEST_POSTGRESQL."""
     COUNT = 12
@@ -305,19 +364,6 @@ class Bulk(ConsoleCase):
             self.once("run", "--scope", "pay", "--key", f"k{number}", "--on-failure", "hold", "--", "false")
         self.session = self.sign_in(self.start_console("--who", "alice", "--audit-log", self.path("audit")))
 
-    def bulk(self, path, body=None):
-        status, _, answer = self.ask("GET" if body is None else "POST", "/v1/bulk" + path, body, {**self.session, **SAME})
-        self.assertEqual(status, 200 if body is None else 202, answer)
-        return json.loads(answer)
-
-    def plan(self, **members):
-        made = self.bulk("", {"act": "release", "filter": {"standing": "unknown", "scope": "pay"}, "reason": "INC-88", **members})
-        return harness.wait_until(lambda: self.ended(made, "counting"), "it is planned")
-
-    def ended(self, made, state="running"):
-        now = self.bulk("/" + made["id"])
-        return now if now["state"] != state else None
-
     def standings(self):
         shown = [self.show(f"k{number}", "--scope", "pay") for number in range(self.COUNT)]
         for one in shown:
@@ -326,9 +372,6 @@ class Bulk(ConsoleCase):
             self.assertEqual(entries, [("alice", "INC-88")] if one["standing"] == "released" else [])
             self.assertIn(one["standing"], ("released", "unknown"))
         return {one["stored_key_hex"] for one in shown if one["standing"] == "released"}
-
-    def noted(self, event):
-        return [line for line in self.lines() if line["event"] == event]
 
     def test_all_of_them(self):
         planned = self.plan()

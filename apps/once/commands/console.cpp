@@ -18,6 +18,7 @@
 #include <once/engine/engine.hpp>
 #include <once/error.hpp>
 #include <once/frontends/admin.hpp>
+#include <once/reconcile.hpp>
 
 #include "commands/commands.hpp"
 #include "operators/admin_port.hpp"
@@ -33,6 +34,7 @@
 #include "process/ask_command.hpp"
 #include "process/store_look.hpp"
 #include "settings/access.hpp"
+#include "settings/filters.hpp"
 
 namespace once::cli {
 
@@ -46,22 +48,27 @@ struct ConsoleFlags {
   std::string audit_log;  // Empty: none.
   bool read_only = false;
   std::string reconcile;  // Empty: no service is asked.
+  FilterOptions reconcile_scope;
+  std::string derive_name = "command";
   std::string reconcile_settle = "5m";
   std::string reconcile_timeout = "30s";
+  std::string reconcile_retention = "24h";
 };
 
-// Asks --reconcile about unknown operations, when an operator wants it.
+// Asks --reconcile about the scope's unknown operations, when an operator wants it.
 class AskingCommand {
  public:
   AskingCommand(const ConsoleFlags& flags, const StoreAccess& access)
       : ask_{.command = flags.reconcile,
              .timeout = parse_duration(flags.reconcile_timeout, "--reconcile-timeout"),
              .output_limit = most_output(*access.store),
-             .derive_name = "command",
+             .derive_name = flags.derive_name,
              .gives_up = [this] { return ending_.load(); }},
         reconciler_({.store = access.store,
                      .ask = ask_blocking([this](const Record& record) { return ask_command(ask_, record); }),
-                     .settle = parse_duration(flags.reconcile_settle, "--reconcile-settle")}) {}
+                     .settle = parse_duration(flags.reconcile_settle, "--reconcile-settle"),
+                     .key_prefix = filter_of(flags.reconcile_scope, Time{}, access.raw_scopes).key_prefix,
+                     .retention = parse_retention(flags.reconcile_retention, "--reconcile-retention")}) {}
   AskingCommand(const AskingCommand&) = delete;
   AskingCommand& operator=(const AskingCommand&) = delete;
   ~AskingCommand() { end(); }
@@ -143,6 +150,12 @@ int console(const ConsoleFlags& flags) {
   if (identity.name.find_first_not_of(" \t\r\n") == std::string::npos) {
     throw Exception(ErrorKind::misuse, "--who is empty: say who changes the records, or leave it out");
   }
+  if (!flags.reconcile.empty() && !flags.reconcile_scope.has_scope) {
+    misuse(
+        "--reconcile needs --reconcile-scope: name the --scope of the work, '' for none; of once sqs it is by default "
+        "the queue's name. The command is not asked about other scopes: it would not find their operations, and "
+        "say that they did not take place");
+  }
   const Fd signals = take_end_signals();
   const StoreAccess access = open_to_look(flags.store);
   std::optional<AuditLog> audit;
@@ -200,11 +213,30 @@ void add_console(CLI::App& app, Invocation& invocation) {
       "--reconcile", flags->reconcile,
       "A shell command that says what became of an unknown operation: as for once run. The page asks it\n"
       "when you do (default: none)");
+  command->add_option_function<std::string>(
+      "--reconcile-scope",
+      [flags](const std::string& scope) {
+        flags->reconcile_scope.scope = scope;
+        flags->reconcile_scope.has_scope = true;
+      },
+      "The scope of the operations that it is asked about: the --scope of the work, '' for none; of once sqs\n"
+      "by default the queue's name. --reconcile needs it");
   command
-      ->add_option("--reconcile-settle", flags->reconcile_settle,
-                   "How long after the end of an attempt its exit code 100 begins to count")
+      ->add_option("--derive-name", flags->derive_name,
+                   "The name that its ONCE_DERIVED_KEY is derived from, as of the work; post for once sqs --post")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--reconcile-settle", flags->reconcile_settle,
+          "How long after the end of an attempt its exit code 100 begins to count: the longest of all programs\n"
+          "that work on the scope")
       ->capture_default_str();
   command->add_option("--reconcile-timeout", flags->reconcile_timeout, "How long that command may take")
+      ->capture_default_str();
+  command
+      ->add_option("--reconcile-retention", flags->reconcile_retention,
+                   "How long its answer is replayed before it expires, as --retention of the work; never: it does\n"
+                   "not expire")
       ->capture_default_str();
   command->footer(
       "Prints a link that signs one browser in, once and within 60 s. Enter at a terminal prints another one. Ends "
@@ -212,7 +244,8 @@ void add_console(CLI::App& app, Invocation& invocation) {
       "SIGINT or SIGTERM.\n\n"
       "Examples:\n"
       "  once console --store sqlite:/var/lib/once/once.db\n"
-      "  once console --read-only --who alice --audit-log console.log\n\n"
+      "  once console --read-only --who alice --audit-log console.log\n"
+      "  once console --reconcile './find-charge \"$ONCE_DERIVED_KEY\"' --reconcile-scope payments\n\n"
       "Exit codes: 0 ended by a signal; 64 wrong options; 243 the store, the port or the audit log cannot be used.");
   command->callback([flags, &invocation] { invocation.action = [flags] { return console(*flags); }; });
 }
