@@ -353,6 +353,18 @@ class Reconcile(ConsoleCase):
         expires, finished = (datetime.datetime.fromisoformat(record[name][:-1]) for name in ("expires_at", "finished_at"))
         self.assertEqual(expires - finished, datetime.timedelta(days=14))
 
+    def test_it_ends_while_it_asks(self):
+        for end in range(1, 4):  # What a sanitizer sees depends on who is quicker.
+            self.start_asking("echo $$ >asking; exec sleep 1000", "pay", "--audit-log", self.path("audit"))
+            planned = self.plan(act="reconcile")
+            self.bulk(f"/{planned['id']}/start", {"count": 1})
+            asking = self.pid_in("asking")
+            self.process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.process.wait(harness.DEADLINE_S), 0, self.process.stderr.read())
+            self.assertFalse(harness.alive(asking))
+            self.assertEqual(len(self.noted("bulk-end")), end)
+            self.path("asking").unlink()
+
 
 class Bulk(ConsoleCase):
     """Acts on many records. Also on a server's store: ONCE_TEST_POSTGRESQL."""

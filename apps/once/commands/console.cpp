@@ -55,7 +55,8 @@ struct ConsoleFlags {
   std::string reconcile_retention = "24h";
 };
 
-// Asks --reconcile about the scope's unknown operations, when an operator wants it.
+// Asks --reconcile about the scope's unknown operations, when an operator wants it. The questions use it until they
+// have ended.
 class AskingCommand {
  public:
   AskingCommand(const ConsoleFlags& flags, const StoreAccess& access)
@@ -164,12 +165,10 @@ int console(const ConsoleFlags& flags) {
   Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr});
   std::optional<StoreLook> look;
   if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
+  // The questions of `operators` use it, and end with them.
+  const auto asking = flags.reconcile.empty() ? nullptr : std::make_unique<AskingCommand>(flags, access);
   Operators operators(access, no_token, overview_sources(look ? &*look : nullptr, nullptr), &console);
-  std::optional<AskingCommand> asking;
-  if (!flags.reconcile.empty()) {
-    asking.emplace(flags, access);
-    operators.ask_by(asking->reconciler());
-  }
+  if (asking) operators.ask_by(asking->reconciler());
   Engine engine({.store = access.store});
   const proxy::AdminServer server(engine,
                                   {.listen = address,
