@@ -42,22 +42,24 @@ class ForwardingStore : public Store {
   const std::shared_ptr<Store> inner_;
 };
 
-// Keeps only records of up to 4 KiB.
+// Keeps records up to a size.
 class SmallStore final : public ForwardingStore {
  public:
-  using ForwardingStore::ForwardingStore;
+  explicit SmallStore(std::shared_ptr<Store> inner, std::size_t max_record_bytes = 4'096)
+      : ForwardingStore(std::move(inner)), max_record_bytes_(max_record_bytes) {}
+
   void replace(RecordPtr record, Seen seen, Done done) override {
-    if (record_bytes(*record) > max_bytes) return done(Answer::cannot_keep("too large"));
+    if (record_bytes(*record) > max_record_bytes_) return done(Answer::cannot_keep("too large"));
     inner_->replace(std::move(record), seen, std::move(done));
   }
   [[nodiscard]] Capabilities capabilities() const noexcept override {
     Capabilities small = inner_->capabilities();
-    small.max_record_bytes = max_bytes;
+    small.max_record_bytes = max_record_bytes_;
     return small;
   }
 
  private:
-  static constexpr std::size_t max_bytes = 4'096;
+  const std::size_t max_record_bytes_;
 };
 
 }  // namespace once::testing

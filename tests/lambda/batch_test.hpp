@@ -201,23 +201,6 @@ class HeldStore final : public ForwardingStore {
   std::size_t calls_ = 0;
 };
 
-// Keeps what another store keeps, up to a size.
-class SmallStore final : public ForwardingStore {
- public:
-  SmallStore(std::shared_ptr<Store> inner, std::size_t max_record_bytes)
-      : ForwardingStore(std::move(inner)), max_record_bytes_(max_record_bytes) {}
-
-  [[nodiscard]] Capabilities capabilities() const noexcept override {
-    Capabilities capabilities = inner_->capabilities();
-    capabilities.max_record_bytes = max_record_bytes_;
-    return capabilities;
-  }
-  [[nodiscard]] std::string name() const override { return "small:" + inner_->name(); }
-
- private:
-  const std::size_t max_record_bytes_;
-};
-
 class BatchTest : public VirtualTimeTest {
  protected:
   BatchOptions options() {
