@@ -504,8 +504,8 @@ TEST_F(PostgresqlStoreTest, AnIndexOfTheOperatorsFindsWhatIsInProgress) {
   EXPECT_GE(after - before, 200) << "the whole table";
   shell_.run("DROP INDEX " + schema_ + ".records_running; CREATE INDEX records_running ON " + table_ +
              " (key) WHERE state = 0; ANALYZE " + table_);
-  // Little more than it found. Not at the first look if the session that made the index hands in what it counted between
-  // the two readings: it may wait a second with that (PGSTAT_MIN_INTERVAL).
+  // Little more than it found. Not at the first look if the session that made the index hands in what it counted
+  // between the two readings: it may wait a second with that (PGSTAT_MIN_INTERVAL).
   eventually([&] {
     before = read();
     EXPECT_EQ(running(""), all);
