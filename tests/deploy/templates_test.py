@@ -767,7 +767,7 @@ class Linters(unittest.TestCase):
 
 def promtool(*arguments):
     done = subprocess.run(["promtool", *arguments], cwd=ROOT / "tests/deploy", stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+                          stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
 
 
