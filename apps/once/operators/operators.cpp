@@ -57,9 +57,9 @@ std::string key_of(std::string_view digits) {
 }
 
 // `rest`: of the path, behind "/v1/records/".
-http::Answer route_record(const StoreAccess& access, Service& service, const std::vector<std::string>& prefixes,
-                          const http::Request& request, const Caller& caller, const Target& target,
-                          std::string_view rest) {
+http::Answer route_record(const StoreAccess& access, Service& service,
+                          const std::function<std::vector<std::string>()>& prefixes, const http::Request& request,
+                          const Caller& caller, const Target& target, std::string_view rest) {
   const bool reads = is_read(request);
   const auto slash = rest.find('/');
   const std::string_view digits = rest.substr(0, slash);
@@ -74,7 +74,7 @@ http::Answer route_record(const StoreAccess& access, Service& service, const std
     return reads ? raw_payload(access, caller, key_of(digits), target.query) : not_allowed("GET, HEAD");
   }
   if (word == "related") {
-    return reads ? related_records(access, prefixes, key_of(digits), target.query) : not_allowed("GET, HEAD");
+    return reads ? related_records(access, prefixes(), key_of(digits), target.query) : not_allowed("GET, HEAD");
   }
   if (word == reconcile_word) {
     if (request.method != "POST") return not_allowed("POST");
@@ -145,7 +145,7 @@ http::Answer Operators::route(const http::Request& request, const Caller& caller
     return figures ? figures->prefixes : std::vector<std::string>();
   };
   if (target.path.starts_with(records_path) && target.path.substr(records_path.size()).starts_with('/')) {
-    return route_record(access_, service_, prefixes(), request, caller, target,
+    return route_record(access_, service_, prefixes, request, caller, target,
                         target.path.substr(records_path.size() + 1));
   }
   const bool is_list = target.path == records_path;
