@@ -73,9 +73,6 @@ class DynamoDb final : public RealStore {
   explicit DynamoDb(Simulation& simulation);
   Store& open(Host& host, ProcessId id) override;
   void close(ProcessId id) override;
-  std::shared_ptr<const Asking> asks(std::shared_ptr<const Asking> asking) override {
-    return std::exchange(asking_, std::move(asking));
-  }
   std::shared_ptr<const Companion> companion_of(const Charge& charge) override;
   void carry_out(const Asking& asking) override;
   void sweep() override;
@@ -109,7 +106,6 @@ class DynamoDb final : public RealStore {
   bool counts_ = false;
   bool bare_refusals_ = false;  // The endpoint does not return the record in the way, as some do.
 
-  std::shared_ptr<const Asking> asking_;
   std::unordered_map<std::string, std::shared_ptr<const Asking>> asked_;  // Of the bodies of writes.
   struct Opened {
     std::shared_ptr<Plug> plug;

@@ -18,7 +18,9 @@ class RealStore {
   virtual void close(ProcessId id) = 0;
   // What the next calls of the store on this thread are made for, instead of what is returned. Null: for nothing that
   // an engine or an operator asked.
-  virtual std::shared_ptr<const Asking> asks(std::shared_ptr<const Asking> asking) = 0;
+  std::shared_ptr<const Asking> asks(std::shared_ptr<const Asking> asking) {
+    return std::exchange(asking_, std::move(asking));
+  }
   virtual std::shared_ptr<const Companion> companion_of(const Charge& charge) = 0;
   // An operator's act, at once.
   virtual void carry_out(const Asking& asking) = 0;
@@ -26,6 +28,9 @@ class RealStore {
   virtual void sweep() = 0;
   // At the end: what the store lists has to be what it was told to keep.
   virtual void check() = 0;
+
+ protected:
+  std::shared_ptr<const Asking> asking_;
 };
 
 std::unique_ptr<RealStore> make_dynamodb(Simulation& simulation);

@@ -54,9 +54,6 @@ class Sqlite final : public RealStore {
   explicit Sqlite(Simulation& simulation);
   Store& open(Host& host, ProcessId id) override;
   void close(ProcessId id) override;
-  std::shared_ptr<const Asking> asks(std::shared_ptr<const Asking> asking) override {
-    return std::exchange(asking_, std::move(asking));
-  }
   std::shared_ptr<const Companion> companion_of(const Charge& charge) override;
   void carry_out(const Asking& asking) override;
   void sweep() override;
@@ -115,7 +112,6 @@ class Sqlite final : public RealStore {
   std::size_t recent_keys_ = 0;
 
   std::string lock_file_;  // Its notes, as a dead process left them. Empty: none did.
-  std::shared_ptr<const Asking> asking_;
   std::map<std::string, std::deque<Doubt>> doubts_;
   std::map<CallId, std::uint64_t> charged_;
   std::map<std::string, Record> previous_;  // What each key had before its last write.
