@@ -806,16 +806,25 @@ def interrupted(*_):
     os._exit(130)
 
 
+def commit():
+    """What the proof is of; nothing if the work tree has changes. tools/release publishes the histories of a commit."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    return "" if git("status", "--porcelain") else git("rev-parse", "HEAD").strip()
+
+
 class Kept:
     """The results, in a file that has each as soon as there is one."""
 
     def __init__(self, file, seed, seconds, resume):
         self.file, self.lock = file, threading.Lock()
-        self.all = {"seed": seed, "seconds": seconds, "runs": {}, "planted": {}}
+        self.all = {"seed": seed, "seconds": seconds, "commit": commit(), "runs": {}, "planted": {}}
         if resume:
             if not file.exists():
                 sys.exit(f"proof: {file} is not there, so nothing can be resumed. Nothing was run.")
             self.all = json.loads(file.read_text())
+            if self.all["commit"] != commit():
+                self.all["commit"] = ""
         else:
             for old in file.parent.glob("*.tar.xz"):
                 old.unlink()
@@ -953,6 +962,9 @@ def main():
     (asked.keep / "test-counts").write_text(f"{passed} {len(wrong)}\n")
     for name in wrong:
         print(f"proof: WRONG: {name}")
+    if not (wrong or left_out or asked.only or asked.planted is not None):
+        kept.all["passed"] = kept.all["commit"]
+        kept.write()
     if asked.page and not wrong and not left_out:
         pictures.write_docs(asked.keep, figures)
     elif asked.page:
