@@ -374,41 +374,40 @@ class History:
     # ---- Effects
 
     def _effects(self, stored, key, chains):
-        of_owner = {}
+        # By record, not by owner: a caller whose claim was refused may claim anew, once what stood there has expired.
+        of_record = {}
         for number, chain in enumerate(chains):
             generation = (number, 0)
-            for before, write in zip([None, *chain], chain):
+            for i, (before, write) in enumerate(zip([None, *chain], chain)):
                 if write.next is None:
                     continue
                 # Anew: a fresh claim over an expired record, or what an operator decided by a new owner.
                 anew = before and before.next["o"] != write.next["o"] and (write.next["at"] == 1 or write.operator())
                 generation = (number, generation[1] + bool(anew))
-                of_owner.setdefault(write.next["o"], (generation, chain))
+                of_record[identity(write.next)] = generation, chain[i:]
         by_generation = collections.defaultdict(list)
         for attempt in key.attempts:
-            found = of_owner.get(attempt.owner)
+            found = of_record.get(identity(attempt.told["n"]))
             if found is None:
                 self.wrong("work began under a claim that nobody wrote", stored, attempt.ask, attempt.told)
                 continue
-            generation, chain = found
+            generation, since = found
             by_generation[generation].append(attempt)
-            self._displaced(stored, attempt, chain)
+            self._displaced(stored, attempt, since)
             made = sum(effect["what"] == "main" for effect in attempt.effects)
             # The answer to a finish may be lost, and its result be there all the same.
             stored_it = any(write.next and write.next["o"] == attempt.owner and write.next["s"] == "completed"
-                            and not write.operator() for write in chain)
+                            and not write.operator() for write in since)
             if (attempt.recorded() or stored_it) and made != 1:
                 self.wrong(f"a result was recorded with {made} effects", stored, attempt.told, attempt.finish,
                            attempt.finished)
         for attempts in by_generation.values():
             self._doubles(stored, attempts)
 
-    def _displaced(self, stored, attempt, chain):
-        """Whoever looked, and acted, held the claim then: nobody else's write had been acknowledged before."""
-        theirs = None
-        for before, write in zip(chain, chain[1:]):
-            if before.next["o"] == attempt.owner and (write.next is None or write.next["o"] != attempt.owner):
-                theirs = write
+    def _displaced(self, stored, attempt, since):
+        """Whoever looked, and acted, held the claim then: nobody else's write had been acknowledged before. since: the
+        writes from the claim on."""
+        theirs = next((write for write in since if write.next is None or write.next["o"] != attempt.owner), None)
         if theirs is None or theirs.operator():
             return
         for effect in attempt.effects:

@@ -77,8 +77,11 @@ def judge(folder):
     """By both checkers: the rules that do not hold."""
     rules = {found["rule"] for found in check.History(folder).check()}
     done = subprocess.run([REGISTER, folder], stdout=subprocess.PIPE, text=True, check=False)
-    if json.loads(done.stdout)["violations"]:
+    verdict = json.loads(done.stdout)
+    if verdict["violations"]:
         rules.add("not linearizable")
+    if verdict["undecided"]:
+        rules.add("not decided")
     return rules
 
 
@@ -184,6 +187,49 @@ class Checkers(unittest.TestCase):
         story.say("op", t=600, c=900, op="sweep", now=550)
         story.say("op", t=601, r=900, a="done", removed=1)
         story.end(None)
+        self.expect(story)
+
+    def test_many_sweeps_while_writes_take_long(self):
+        story = Story()
+        first, second = record("A", 1, lease=610, expires=700), record("B", 1, lease=620, expires=800)
+        last = record("B", 2, lease=9000)
+        story.store("w1", 10, "insert", first, end=3000)
+        story.store("w2", 20, "insert", second, end=6000)
+        story.store("w1", 3001, "replace", record("A", 2, lease=4000, expires=5000), first, answer="in_doubt", end=8000)
+        story.store("w2", 6001, "replace", last, second, end=7000)
+        story.store("w1", 8001, "insert", record("A", 1, lease=9000), answer="refused", there=last)
+        for i in range(60):
+            story.say("op", t=700 + 100 * i, c=900 + i, op="sweep", now=700 + 100 * i)
+            story.say("op", t=750 + 100 * i, r=900 + i, a="done", removed=1)
+        story.end(last)
+        self.expect(story)
+
+    def test_a_sweep_is_over_with_its_answer(self):
+        story = Story()
+        brief = record("A", 2, "completed", r="a|1|p0|w1|1", expires=500)
+        once(story, done=brief)
+        story.say("op", t=600, c=900, op="sweep", now=550)
+        story.say("op", t=601, r=900, a="done", removed=0)
+        story.store("w2", 700, "get", there=brief)
+        story.end(None)
+        self.expect(story, "not linearizable")
+
+    def test_a_caller_whose_claim_was_refused_claims_anew(self):
+        story = Story()
+        story.say("w1", t=9, ask=1, k="a#1", want="a|1|p0", f="p0", h=0)
+        story.store("w1", 10, "insert", CLAIM, end=1000)  # Answered late.
+        done = takes_over(story, expires=800)
+        story.store("w1", 1001, "replace", record("A", 2, token=2000, lease=1600), CLAIM, answer="refused", there=done)
+        story.say("op", t=1010, c=900, op="sweep", now=1005)
+        story.say("op", t=1011, r=900, a="done", removed=1)
+        anew = record("A", 1, token=2100, lease=1700) | {"v": (1 << 20) + 7}
+        story.store("w1", 1100, "insert", anew)
+        story.say("w1", t=1102, told=1, how="claimed", n=anew)
+        story.effect("w1", 1, 1110)
+        mine = record("A", 2, "completed", token=2100, r="a|1|p0|w1|1") | {"v": (2 << 20) + 7}
+        story.store("w1", 1121, "replace", mine, anew)
+        story.finish("w1", 1, 1120, "complete", "recorded", mine)
+        story.end(mine)
         self.expect(story)
 
     def bad(self, change, *rules):

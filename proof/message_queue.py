@@ -1,7 +1,9 @@
 """A queue for `once sqs` as Amazon SQS describes standard queues: each message is delivered at least once.
 
 What SQS says may happen now and then happens often here: two receivers get one message, a deleted message comes again,
-and requests and answers are lost on the way. What it does is in a file, a line of JSON for each act.
+and requests and answers are lost on the way. A message that was received MOST_RECEIVED times is given up, as by a queue
+with a redrive policy: else those that are left would be most of what is received in a long run. What it does is in a
+file, a line of JSON for each act.
 
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/standard-queues-at-least-once-delivery.html
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
@@ -14,6 +16,7 @@ import threading
 import time
 
 NAME = "orders"
+MOST_RECEIVED = 20
 
 
 @dataclasses.dataclass
@@ -24,7 +27,6 @@ class Message:
     sent_ms: int
     visible_at: float = 0.0
     receipts: int = 0
-    deleted: bool = False
 
 
 class LostOnTheWay(Exception):
@@ -37,6 +39,7 @@ class MessageQueue:
     def __init__(self, folder, chance, calm):
         self.calm = calm
         self.messages = {}
+        self._left = {}  # Those that are not deleted or given up. Who waits longest is first.
         self._chance = chance
         self._changed = threading.Condition()
         self._log = open(folder / "queue.jsonl", "a")
@@ -56,13 +59,13 @@ class MessageQueue:
     def send(self, body, attributes):
         with self._changed:
             message = Message(f"m{len(self.messages) + 1}", json.dumps(body), attributes, time.time_ns() // 1_000_000)
-            self.messages[message.identity] = message
+            self.messages[message.identity] = self._left[message.identity] = message
             self._say(sent=message.identity, want=attributes["want"])
             self._changed.notify_all()
 
     def left(self):
         with self._changed:
-            return [message.identity for message in self.messages.values() if not message.deleted]
+            return list(self._left)
 
     def answer(self, operation, asked):
         """The JSON of an answer, or LostOnTheWay."""
@@ -102,8 +105,9 @@ class MessageQueue:
     def _DeleteMessage(self, asked):  # noqa: N802
         with self._changed:
             message = self.messages[asked["ReceiptHandle"].split("/")[0]]
-            comes_again = not message.deleted and self._happens(0.1)
-            message.deleted = not comes_again
+            comes_again = message.identity in self._left and self._happens(0.1)
+            if not comes_again:
+                self._left.pop(message.identity, None)
             message.visible_at = time.monotonic() + 0.3
             self._say(deleted=message.identity, comes_again=comes_again)
         return {}
@@ -112,10 +116,16 @@ class MessageQueue:
 
     def _visible(self):
         now = time.monotonic()
-        return [message for message in self.messages.values() if not message.deleted and message.visible_at <= now]
+        visible = [message for message in self._left.values() if message.visible_at <= now]
+        for message in visible:
+            if message.receipts >= MOST_RECEIVED:
+                del self._left[message.identity]
+                self._say(given_up=message.identity)
+        return [message for message in visible if message.identity in self._left]
 
     def _deliver(self, message, visibility_s):
         message.receipts += 1
+        self._left[message.identity] = self._left.pop(message.identity)
         doubled = self._happens(0.15)
         message.visible_at = 0 if doubled else time.monotonic() + visibility_s
         self._say(delivered=message.identity, receipt=message.receipts, doubled=doubled)

@@ -22,11 +22,11 @@ using Status = Answer::Status;
 constexpr std::array<std::string_view, 8> of_the_worker = {
     "acts_late",    "released_after_acting", "tenants_mixed",   "unprotected",
     "log_unsynced", "file_unsynced",         "log_synced_late", "acts_again"};
-constexpr std::array<std::string_view, 22> of_the_store = {
+constexpr std::array<std::string_view, 23> of_the_store = {
     "unfenced_finish", "ignores_revision",  "revision_repeats", "acknowledged_early", "stale_read",     "lost_insert",
     "lost_finish",     "double_insert",     "remove_anything",  "another_key",        "live_is_lapsed", "loses_steps",
     "forgets_hold",    "token_kept",        "attempt_kept",     "payloads_mixed",     "result_changes", "sweeps_early",
-    "doubt_is_done",   "lost_is_unwritten", "full_is_done",     "host_clock"};
+    "doubt_is_done",   "lost_is_unwritten", "full_is_done",     "host_clock",         "cut_off_is_done"};
 
 class PlantedStore final : public testing::ForwardingStore, public std::enable_shared_from_this<PlantedStore> {
  public:
@@ -131,11 +131,13 @@ class PlantedStore final : public testing::ForwardingStore, public std::enable_s
   }
   void spoil(Answer& answer) {
     if (is("host_clock")) answer.time.reset();
-    if (answer.status == Status::failed && ((is("doubt_is_done") && answer.error.kind == ErrorKind::in_doubt) ||
-                                            (is("full_is_done") && answer.error.kind == ErrorKind::unavailable))) {
+    const bool failed = answer.status == Status::failed;
+    const bool in_doubt = failed && answer.error.kind == ErrorKind::in_doubt;
+    const bool unavailable = failed && answer.error.kind == ErrorKind::unavailable;
+    if ((in_doubt && is("doubt_is_done")) || (unavailable && is("full_is_done")) ||
+        ((in_doubt || unavailable) && is("cut_off_is_done"))) {
       answer = Answer::ok();
-    }
-    if (is("lost_is_unwritten") && answer.status == Status::failed && answer.error.kind == ErrorKind::in_doubt) {
+    } else if (in_doubt && is("lost_is_unwritten")) {
       answer.error.kind = ErrorKind::unavailable;
     }
     if (answer.record == nullptr) return;

@@ -34,6 +34,7 @@ PLANTED = {  # Settings that switch a part of the protection off.
 }
 POLLERS = 3
 END_LIMIT_S = 60
+STAYS = ("mismatch", "unknown")  # Ends of a message that is left in the queue.
 RAN = ("executed", "failed", "lost", "unrecorded", "unprotected")  # Ends of a message whose command was run.
 
 
@@ -134,7 +135,7 @@ class Pollers:
         left = set(self.queue.left())
         for poller in self.run.workers.values():
             left -= {line["message_id"] for line in ends(self.run.folder, poller.life)
-                     if line["end"] in ("mismatch", "unknown")}
+                     if line["end"] in STAYS}
         return sorted(left)
 
 
@@ -154,13 +155,15 @@ def judge(folder):
     """The counts, and what is wrong."""
     wrong, counts = [], collections.Counter()
     about = json.loads((folder / "pollers.jsonl").read_text())
-    want, deleted = {}, set()
+    want, deleted, given_up, stays = {}, set(), set(), set()
     for line in map(json.loads, (folder / "queue.jsonl").read_text().splitlines()):
         if "sent" in line:
             want[line["sent"]] = line["want"]
             counts["messages"] += 1
         elif "deleted" in line:
             deleted.add(line["deleted"])
+        elif "given_up" in line:
+            given_up.add(line["given_up"])
         counts["doubled"] += bool(line.get("doubled") or line.get("comes_again"))
         counts["lost on the way"] += "lost" in line
     begun, effects, executed, in_doubt = (collections.defaultdict(list) for _ in range(4))
@@ -180,6 +183,8 @@ def judge(folder):
             operation, counted = want[line["message_id"]], (file.stem, line["message_id"])
             counts["calls"] += 1
             counts[f"told {line['end']}"] += 1
+            if line["end"] in STAYS:
+                stays.add(line["message_id"])
             if line["end"] != "error" and file.stem not in about["last"]:
                 done_ns.append(epoch_ms(line["time"]) * 1_000_000)
             if line["end"] in RAN:
@@ -220,6 +225,8 @@ def judge(folder):
         if record["state"] == "completed" and record["key"] not in done:
             wrong.append(("a result was stored, but its work was not done", record["key"], record))
     wrong += [("a message never came to an end", want[message], {"message": message}) for message in about["open"]]
+    wrong += [("a message was given up, and nobody told why it stays", want[message], {"message": message})
+              for message in sorted(given_up - deleted - stays)]
     wrong += [("a process did not end in order", "", text) for text in about["wrong"]]
     counts["in_doubt"] = sum(map(len, in_doubt.values()))
     counts["unavailable_s"] = check.unavailable_s(done_ns)

@@ -127,6 +127,13 @@ class Judge(unittest.TestCase):
         story.queue.append({"deleted": "m1", "comes_again": True})
         self.assertEqual(self.expect(story, "a message is gone, and its work was not done")["lost"], 1)
 
+    def test_given_up_after_it_was_received_too_often(self):
+        story = Story().good()
+        story.queue += [{"sent": "m3", "want": "a|0.1|1"}, {"given_up": "m3"}]
+        self.expect(story, "a message was given up, and nobody told why it stays")
+        story.tell(4, "mismatch", message="m3", deleted=False)
+        self.expect(story)
+
     def test_nobody_told_how_an_attempt_ended(self):
         story = self.killed()
         story.about["disturbed"] = []

@@ -442,6 +442,7 @@ PLANTED = {
     "fsync_off": ("postgresql", "power_cut", "the server's fsync is off"),
     "commits_early_without_power": ("postgresql", "power_cut", "synchronous_commit is off"),
     "backup_without_log": ("sqlite", "restore", "the backup is a copy of SQLite's file without its log"),
+    "cut_off_is_done": ("dynamodb", "cut_off", "a write that its server did not answer counts as done"),
     "lost_is_unwritten": ("postgresql", "lost_answers", "a write whose answer was lost counts as not done"),
     "acts_again": ("dynamodb", "lost_answers", "the work acts again if the answer to its finish was lost"),
     "commits_locally": ("postgresql", "standby_cut_off", "the server's synchronous_commit is local: no commit waits for the standby"),
@@ -719,7 +720,7 @@ class Run:
         found += linear["violations"]
         # A run in which nothing happened shows nothing.
         least = {} if self.bug else {
-            "operations": 20 * seconds, "calls": seconds, "effects": 1,
+            "operations": 10 * seconds, "calls": seconds, "effects": 1,
             "takeovers": self.fault == "kill" and self.seconds > 15, "faults": self.fault != "calm"}
         found += [{"rule": f"too few {name}", "key": "", "history": []} for name, count in least.items()
                   if (register | linear["counts"]).get(name, 0) < count]

@@ -70,20 +70,27 @@ type output struct {
 
 const never = math.MaxInt64
 
-var model = porcupine.Model{
-	Init: func() interface{} { return record{} },
-	Step: func(state, in, out interface{}) (bool, interface{}) {
+// A step gives each record that there may be then. Only of a sweep there may be two: it need not remove all.
+var possible = porcupine.NondeterministicModel{
+	Init: func() []interface{} { return []interface{}{record{}} },
+	Step: func(state, in, out interface{}) []interface{} {
 		there, asked, answer := state.(record), in.(input), out.(output)
 		none := there.Digest == ""
 		holds, next := false, record{}
+		only := func(can bool, then record) []interface{} {
+			if can {
+				return []interface{}{then}
+			}
+			return nil
+		}
 		switch asked.op {
 		case "get":
-			return same(answer.there, there), there
+			return only(same(answer.there, there), there)
 		case "sweep":
 			if !none && there.Expires != 0 && there.Expires <= asked.now {
-				return true, record{}
+				return []interface{}{there, record{}}
 			}
-			return true, there
+			return []interface{}{there}
 		case "insert":
 			holds, next = none, *asked.next
 		case "replace":
@@ -93,17 +100,18 @@ var model = porcupine.Model{
 		}
 		switch answer.answer {
 		case "done":
-			return holds, next
+			return only(holds, next)
 		case "refused":
-			return !holds && same(answer.there, there), there
+			return only(!holds && same(answer.there, there), there)
 		}
 		if holds {
-			return true, next
+			return []interface{}{next}
 		}
-		return true, there
+		return []interface{}{there}
 	},
 	Equal: func(a, b interface{}) bool { return a.(record).Digest == b.(record).Digest },
 }
+var model = possible.ToModel()
 
 func same(told *record, there record) bool {
 	return told == nil && there.Digest == "" || told != nil && told.Digest == there.Digest
@@ -193,7 +201,7 @@ func pair(process string, call, answer line) (porcupine.Operation, bool) {
 	}
 	operation := porcupine.Operation{Input: asked, Call: call.At, Output: output{}, Return: never}
 	known := answer.Answer == "done" || answer.Answer == "refused"
-	if known && call.Op != "sweep" {
+	if known {
 		operation.Output, operation.Return = output{answer.Answer, answer.Next}, answer.At
 	}
 	failed := answer.Answer != "" && answer.Answer != "in_doubt" && !known
