@@ -58,14 +58,16 @@ class Pollers:
         life = f"{name}.{self.run.lives[name]}"
         settings = {"--queue": message_queue.NAME, "--endpoint": self.queue.url, "--store": self.run.store.url,
                     "--scope": message_queue.NAME, "--key-from": "payload", "--key": "join('|', [tenant, name])",
-                    "--fingerprint": "payload", "--parallel": "3", "--lease": "600ms", "--visibility": "3s",
-                    "--receive-wait": "1s", "--log": "json", "--on-lapse": "hold" if self.hold else "takeover"}
+                    "--fingerprint": "payload", "--parallel": "3", "--lease": f"{self.run.kind.lease_ms}ms",
+                    "--visibility": "3s", "--receive-wait": "1s", "--log": "json", "--on-lapse": "hold" if self.hold else "takeover"}
         settings |= PLANTED.get(self.run.bug, {})
         words = [word for pair in settings.items() for word in pair if word is not None]
         with open(self.run.folder / f"{life}.jsonl", "w") as log:
             poller = subprocess.Popen(
                 [self.once, "sqs", *words, "--", "sh", "-c", COMMAND, self.run.folder / "ledger.jsonl", life],
-                env=emulator.environment(self.queue.url, self.run.store.environment), stderr=log)
+                # The queue is named by --endpoint.
+                env=emulator.environment(self.run.store.environment.get("AWS_ENDPOINT_URL", self.queue.url),
+                                         self.run.store.environment), stderr=log)
         poller.life = life
         return poller
 

@@ -90,8 +90,8 @@ class RunCallers(Callers):
         self.live, self.killed = {}, set()
 
     def ask(self, number, tenant, name, payload, length, want):
-        settings = {"--store": self.run.store.url, "--scope": tenant, "--key": name, "--lease": "600ms", "--wait": "2s",
-                    "--fingerprint": "env:PAYLOAD", "--on-unrecorded": "fail"}
+        settings = {"--store": self.run.store.url, "--scope": tenant, "--key": name, "--wait": "2s",
+                    "--lease": f"{self.run.kind.lease_ms}ms", "--fingerprint": "env:PAYLOAD", "--on-unrecorded": "fail"}
         with self.lock:
             process = subprocess.Popen(
                 [self.once, "run", *words(settings, self.run.bug), "--", "sh", "-c", COMMAND,
@@ -162,8 +162,8 @@ class ProxyCallers(Callers):
 
     def _start(self, port):
         settings = {"--listen": f"127.0.0.1:{port}", "--upstream": f"http://127.0.0.1:{self.service.server_port}",
-                    "--store": self.run.store.url, "--principal-header": "Tenant", "--lease": "600ms", "--wait": "2s",
-                    "--on-ambiguous": "takeover", "--on-unrecorded": "fail"}
+                    "--store": self.run.store.url, "--principal-header": "Tenant", "--wait": "2s",
+                    "--lease": f"{self.run.kind.lease_ms}ms", "--on-ambiguous": "takeover", "--on-unrecorded": "fail"}
         return subprocess.Popen([self.once, "proxy", *words(settings, self.run.bug)], env=self.run.store.environment,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

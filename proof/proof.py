@@ -374,6 +374,8 @@ PROGRAM_RUNS = (
     ("postgresql", "once_run_server_kill"), ("sqlite", "proxy_kill"), ("postgresql", "proxy_kill"),
     ("postgresql", "proxy_server_kill"), ("sqlite", "sqs_kill"), ("sqlite", "sqs_stop"), ("sqlite", "sqs_hold_kill"),
     ("postgresql", "sqs_kill"), ("postgresql", "sqs_hold_stop"), ("postgresql", "sqs_server_kill"),
+    ("dynamodb", "once_run_kill"), ("dynamodb", "once_run_stop"), ("dynamodb", "proxy_kill"), ("dynamodb", "sqs_kill"),
+    ("dynamodb", "sqs_stop"),
 )
 STORES = {"sqlite": Sqlite, "postgresql": Postgresql, "dynamodb": Dynamodb, "moto": Moto}
 
