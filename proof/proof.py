@@ -826,7 +826,7 @@ class Kept:
             if not file.exists():
                 sys.exit(f"proof: {file} is not there, so nothing can be resumed. Nothing was run.")
             self.all = json.loads(file.read_text())
-            if self.all["commit"] != commit():
+            if self.all.get("commit") != commit():
                 self.all["commit"] = ""
         else:
             for old in file.parent.glob("*.tar.xz"):
