@@ -204,20 +204,17 @@ function(once_server_test name)
     FAIL_REGULAR_EXPRESSION "Running 0 tests;\\[  SKIPPED \\];YOU HAVE [0-9]+ DISABLED TEST")
 endfunction()
 
-# once_fuzz(<name> SOURCES ... LIBS ... [CORPUS dir])
+# once_fuzz(<name> SOURCES ... LIBS ...)
 #
-# A libFuzzer program fuzz_<name>; the preset "fuzz" instruments everything else for it. tools/fuzz runs them all.
+# A libFuzzer program fuzz_<name>; the preset "fuzz" instruments everything else for it. tools/fuzz runs them all, each
+# with the corpus in fuzz/corpus/<name>.
 function(once_fuzz name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "once_fuzz(${name}): no SOURCES, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
   once_program(fuzz_${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} DIRECTORY fuzz)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
-  if(arg_CORPUS)
-    cmake_path(ABSOLUTE_PATH arg_CORPUS)
-    file(CREATE_LINK "${arg_CORPUS}" "${once_BINARY_DIR}/fuzz/${name}.corpus" SYMBOLIC)
-  endif()
 endfunction()
 
 # once_install_package(): the files that find_package(once) reads. Called once, after all components.
