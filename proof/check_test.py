@@ -46,6 +46,11 @@ class Story:
         if answer:
             self.say(who, t=end or t + 1, r=self.last, a=answer, n=there, st=now or t + 1, se=0)
 
+    def sweep(self, t, now, until=None):
+        self.last += 1
+        self.say("op", t=t, c=self.last, op="sweep", now=now)
+        self.say("op", t=until or t + 1, r=self.last, a="done", removed=1)
+
     def ask(self, who, number, t, how, told, until=None, want="a|1|p0", f="p0"):
         self.say(who, t=t, ask=number, k="a#1", want=want, f=f, h=0)
         self.say(who, t=until or t + 3, told=number, how=how, n=told)
@@ -184,8 +189,7 @@ class Checkers(unittest.TestCase):
         story = Story()
         brief = record("A", 2, "completed", r="a|1|p0|w1|1", expires=500)
         once(story, done=brief)
-        story.say("op", t=600, c=900, op="sweep", now=550)
-        story.say("op", t=601, r=900, a="done", removed=1)
+        story.sweep(600, 550)
         story.end(None)
         self.expect(story)
 
@@ -199,8 +203,7 @@ class Checkers(unittest.TestCase):
         story.store("w2", 6001, "replace", last, second, end=7000)
         story.store("w1", 8001, "insert", record("A", 1, lease=9000), answer="refused", there=last)
         for i in range(60):
-            story.say("op", t=700 + 100 * i, c=900 + i, op="sweep", now=700 + 100 * i)
-            story.say("op", t=750 + 100 * i, r=900 + i, a="done", removed=1)
+            story.sweep(700 + 100 * i, 700 + 100 * i, until=750 + 100 * i)
         story.end(last)
         self.expect(story)
 
@@ -208,23 +211,20 @@ class Checkers(unittest.TestCase):
         story = Story()
         brief = record("A", 2, "completed", r="a|1|p0|w1|1", expires=500)
         once(story, done=brief)
-        story.say("op", t=600, c=900, op="sweep", now=550)
-        story.say("op", t=601, r=900, a="done", removed=0)
+        story.sweep(600, 550)
         story.store("w2", 700, "get", there=brief)
         story.end(None)
         self.expect(story, "not linearizable")
 
     def test_a_caller_whose_claim_was_refused_claims_anew(self):
         story = Story()
-        story.say("w1", t=9, ask=1, k="a#1", want="a|1|p0", f="p0", h=0)
         story.store("w1", 10, "insert", CLAIM, end=1000)  # Answered late.
         done = takes_over(story, expires=800)
         story.store("w1", 1001, "replace", record("A", 2, token=2000, lease=1600), CLAIM, answer="refused", there=done)
-        story.say("op", t=1010, c=900, op="sweep", now=1005)
-        story.say("op", t=1011, r=900, a="done", removed=1)
+        story.sweep(1010, 1005)
         anew = record("A", 1, token=2100, lease=1700) | {"v": (1 << 20) + 7}
         story.store("w1", 1100, "insert", anew)
-        story.say("w1", t=1102, told=1, how="claimed", n=anew)
+        story.ask("w1", 1, 9, "claimed", anew, until=1102)
         story.effect("w1", 1, 1110)
         mine = record("A", 2, "completed", token=2100, r="a|1|p0|w1|1") | {"v": (2 << 20) + 7}
         story.store("w1", 1121, "replace", mine, anew)
