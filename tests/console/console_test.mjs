@@ -507,7 +507,7 @@ test("the service is asked about many, which is stopped once; each takes its own
     const { tag } = await ask_api(page, `records/${hex}?include=`);
     await ask_api(page, `records/${hex}/reconcile`, { method: "POST", body: "{}", headers: { "If-Match": tag } });
     await page.getByText("The service says: done.").waitFor();
-    assert.deepEqual(faults, []);
+    assert.deepEqual(unexpected(faults, 412), []);  // A dry run may come after the act.
     await choose(page, "Release");
     await page.getByLabel("Reason").fill("once more");
     await page.locator(".preview", { hasText: "the service says done" }).waitFor();
@@ -787,7 +787,7 @@ test("22: everything by keyboard, and the focus returns", patient, async () => {
   assert.equal(await page.getByRole("dialog").count(), 0);
   assert.match(page.url(), /#\/$/);
   assert.equal(await page.evaluate(() => document.activeElement.id), "");
-  assert.deepEqual(faults, []);
+  assert.deepEqual(unexpected(faults, 412), []);  // A dry run may come after the act.
 });
 
 // The screens, one after the other, as check(name) is called.
