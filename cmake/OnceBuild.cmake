@@ -61,11 +61,22 @@ function(once_compile_privately target)
   endif()
 endfunction()
 
+# Counts what an input reaches, for libFuzzer. The address sanitizer's runtime has the counters' functions, so other
+# programs link too.
+function(once_instrument target)
+  if(ONCE_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()
+
 # once_precompile(<target> libraries|programs|tests): what most files include is parsed once for all targets of a kind.
 # The three differ in what a compiler wants to be the same for a precompiled header: -fPIC or -fPIE, and -O0.
-# Headers with macros that single targets define stay out. That each file includes what it needs is seen by the preset
-# clang and by the consumers in tests/package, which precompile nothing.
+# Headers with macros that single targets define stay out. That each file includes what it needs is seen by clang-tidy
+# and by the consumers in tests/package, which precompile nothing.
 function(once_precompile target kind)
+  if(kind STREQUAL "libraries")
+    once_instrument(${target})
+  endif()
   if(NOT ONCE_PRECOMPILE)
     return()
   endif()
@@ -82,6 +93,9 @@ function(once_precompile target kind)
     add_library(${owner} OBJECT "${CMAKE_BINARY_DIR}/${owner}.cpp")
     target_precompile_headers(${owner} PRIVATE ${headers})
     once_compile_privately(${owner})
+    if(kind STREQUAL "libraries")
+      once_instrument(${owner})
+    endif()
     if(NOT kind STREQUAL "libraries")
       set_target_properties(${owner} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
       target_compile_options(${owner} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})

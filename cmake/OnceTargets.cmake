@@ -100,14 +100,18 @@ endfunction()
 
 # once_program(<target> SOURCES ... LIBS ... [OUTPUT name] [DIRECTORY dir] [INSTALL] [TEST])
 #
-# A program; TEST: of expectations. DIRECTORY is below the build folder; the default is the folder of the CMakeLists.txt that calls.
-# DIRECTORY . puts it at the top.
+# A program. TEST: of expectations; with ONCE_UNITY its sources are joined. DIRECTORY is below the build folder; the
+# default is the folder of the CMakeLists.txt that calls. DIRECTORY . puts it at the top.
 function(once_program target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL;TEST" "OUTPUT;DIRECTORY" "SOURCES;LIBS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "once_program(${target}): no SOURCES, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  add_executable(${target} ${arg_SOURCES})
+  set(sources ${arg_SOURCES})
+  if(arg_TEST)
+    once_join(sources ${target} ${sources})
+  endif()
+  add_executable(${target} ${sources})
   target_link_libraries(${target} PRIVATE ${arg_LIBS})
   target_include_directories(${target} PRIVATE "${once_SOURCE_DIR}/src")
   once_compile_privately(${target})
@@ -132,6 +136,8 @@ endfunction()
 #
 # A GoogleTest program <name>_test that is one entry of ctest, labelled with its folder below tests/. One entry for
 # each program, not for each case: a process for each case costs more than the cases do, most of all under sanitizers.
+# One program for a folder where that is possible: most of a test's compilation is templates that its neighbours need
+# too. So each file has a namespace of its own, named after it, in place of an anonymous one.
 # It fails when it runs no case, and when a case is skipped or disabled. NOT_UNDER leaves it out where the named
 # sanitizer cannot work (say why beside it). ARGS go to the program.
 function(once_test name)
@@ -206,8 +212,8 @@ endfunction()
 
 # once_fuzz(<name> SOURCES ... LIBS ...)
 #
-# A libFuzzer program fuzz_<name>; the preset "fuzz" instruments everything else for it. tools/fuzz runs them all, each
-# with the corpus in fuzz/corpus/<name>.
+# A libFuzzer program fuzz_<name>, in the preset "asan", which counts for it what the libraries do. tools/fuzz runs them
+# all, each with the corpus in fuzz/corpus/<name>.tar.
 function(once_fuzz name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)

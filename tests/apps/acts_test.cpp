@@ -19,7 +19,7 @@
 #include "operators/acts.hpp"
 
 namespace once::cli {
-namespace {
+namespace acts_test {
 
 using once::testing::Fault;
 using once::testing::FaultPlan;
@@ -144,5 +144,5 @@ TEST_F(ActsTest, AWriteWhoseAnswerWasLostCountsAsDone) {
   EXPECT_TRUE(selection.left.empty());
 }
 
-}  // namespace
+}  // namespace acts_test
 }  // namespace once::cli

@@ -25,7 +25,7 @@
 #include "output/report.hpp"
 
 namespace once::cli {
-namespace {
+namespace bulk_test {
 
 using namespace std::chrono_literals;
 using once::testing::Fault;
@@ -633,5 +633,5 @@ TEST_F(BulkTest, ReadsTheAuditLogInPieces) {
   EXPECT_FALSE(none["next"].is_null());
 }
 
-}  // namespace
+}  // namespace bulk_test
 }  // namespace once::cli

@@ -21,7 +21,7 @@
 #include "operators_case.hpp"
 
 namespace once::cli {
-namespace {
+namespace console_test {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
@@ -260,5 +260,5 @@ TEST_F(ConsoleTest, RefusesWhatWaitsAtItsEnd) {
   expect_problem(second.get_future().get(), 503, "stopping");
 }
 
-}  // namespace
+}  // namespace console_test
 }  // namespace once::cli

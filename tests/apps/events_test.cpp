@@ -20,7 +20,7 @@
 #include "operators_case.hpp"
 
 namespace once::cli {
-namespace {
+namespace events_test {
 
 using std::chrono::hours;
 
@@ -337,5 +337,5 @@ TEST_F(EventsTest, TakesNoOtherQuery) {
   EXPECT_EQ(events.viewers(), 0U);
 }
 
-}  // namespace
+}  // namespace events_test
 }  // namespace once::cli

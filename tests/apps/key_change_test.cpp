@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace once::cli {
-namespace {
+namespace key_change_test {
 
 using http::Options;
 using http::Principal;
@@ -92,5 +92,5 @@ TEST(KeyChange, TheWordIsForOneChangeAlone) {
   EXPECT_EQ(key_change(options(), options()).word, "");
 }
 
-}  // namespace
+}  // namespace key_change_test
 }  // namespace once::cli

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace once::cli {
-namespace {
+namespace nearest_test {
 
 TEST(Nearest, MistypedWords) {
   const std::vector<std::string> commands = {"run", "resolve", "release", "ls", "show", "sweep"};
@@ -18,5 +18,5 @@ TEST(Nearest, MistypedWords) {
   EXPECT_EQ(nearest(std::string(100'000, 'r'), commands), "");
 }
 
-}  // namespace
+}  // namespace nearest_test
 }  // namespace once::cli

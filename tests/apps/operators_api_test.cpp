@@ -31,7 +31,7 @@
 #include "operators_case.hpp"
 
 namespace once::cli {
-namespace {
+namespace operators_api_test {
 
 using ::testing::HasSubstr;
 using OperatorsTest = OperatorsCase;
@@ -636,5 +636,5 @@ TEST_F(TokenFile, SaysWhichLineIsWrong) {
   EXPECT_THAT(complaint(), HasSubstr("256 KiB"));
 }
 
-}  // namespace
+}  // namespace operators_api_test
 }  // namespace once::cli

@@ -19,7 +19,7 @@
 #include "operators_case.hpp"
 
 namespace once::cli {
-namespace {
+namespace operators_lists_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -435,5 +435,5 @@ TEST_P(Lists, PlainAnswersAreAsTheyWere) {
   EXPECT_FALSE(page["records"][0].contains("input"));
 }
 
-}  // namespace
+}  // namespace operators_lists_test
 }  // namespace once::cli

@@ -20,7 +20,7 @@
 #include "process/store_look.hpp"
 
 namespace once::cli {
-namespace {
+namespace overview_test {
 
 using std::chrono::hours;
 using std::chrono::minutes;
@@ -232,5 +232,5 @@ TEST_F(Recent, IsInTheOverview) {
             (json{{"seconds", 0}, {"ran", 1}, {"replayed", 0}, {"unprotected", 0}, {"unrecorded", 0}}));
 }
 
-}  // namespace
+}  // namespace overview_test
 }  // namespace once::cli

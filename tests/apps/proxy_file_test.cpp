@@ -11,7 +11,7 @@
 #include "output/proxy_check.hpp"
 
 namespace once::cli {
-namespace {
+namespace proxy_file_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -227,5 +227,5 @@ TEST(ProxyCheck, WhatIsPrintedIsAFileWithTheSameEffect) {
   EXPECT_EQ(settings_text(again.settings, again.routes), text);
 }
 
-}  // namespace
+}  // namespace proxy_file_test
 }  // namespace once::cli

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace once::cli {
-namespace {
+namespace proxy_settings_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -348,5 +348,5 @@ TEST(ProxySettings, NamesAreUnique) {
   }
 }
 
-}  // namespace
+}  // namespace proxy_settings_test
 }  // namespace once::cli

@@ -9,7 +9,7 @@
 #include <once/error.hpp>
 
 namespace once::cli {
-namespace {
+namespace rules_test {
 
 Rules rules(const char* on_failure = "", const char* on_signal = "", std::vector<std::string> on_exit = {}) {
   return {on_failure, on_signal, on_exit};
@@ -74,5 +74,5 @@ TEST(Rules, WordsThatMeanNothing) {
   }
 }
 
-}  // namespace
+}  // namespace rules_test
 }  // namespace once::cli

@@ -9,7 +9,7 @@
 #include <once/error.hpp>
 
 namespace once::cli {
-namespace {
+namespace run_result_test {
 
 constexpr std::size_t enough = 1 << 20;
 constexpr CommandEnd exit_3{.signaled = false, .code = 3};
@@ -128,5 +128,5 @@ TEST(RunResult, OneFormForOneResult) {
   EXPECT_GT(decoded, 100);
 }
 
-}  // namespace
+}  // namespace run_result_test
 }  // namespace once::cli

@@ -19,7 +19,7 @@
 #include "operators/changes.hpp"
 
 namespace once::cli {
-namespace {
+namespace search_test {
 
 using ::testing::HasSubstr;
 
@@ -110,5 +110,5 @@ TEST_F(SearchTest, NoLabelIsTakenFromAListThatFailed) {
   EXPECT_EQ(find("order-17").label, "");
 }
 
-}  // namespace
+}  // namespace search_test
 }  // namespace once::cli

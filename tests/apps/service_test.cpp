@@ -25,7 +25,7 @@
 #include "operators_case.hpp"
 
 namespace once::cli {
-namespace {
+namespace service_test {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
@@ -473,5 +473,5 @@ TEST_F(ServiceTest, RelatedReadsOnWhereItEnded) {
   EXPECT_EQ(first["same_payload"].size() + second["same_payload"].size(), 1U);
 }
 
-}  // namespace
+}  // namespace service_test
 }  // namespace once::cli

@@ -14,7 +14,7 @@
 #include "operators/sessions.hpp"
 
 namespace once::cli {
-namespace {
+namespace sessions_test {
 
 using namespace std::chrono_literals;
 
@@ -176,5 +176,5 @@ TEST_F(SessionsTest, LooksAtSoManyFailuresOfAllAddresses) {
   EXPECT_TRUE(sessions.count_failure("2001:db8::ffff"));
 }
 
-}  // namespace
+}  // namespace sessions_test
 }  // namespace once::cli

@@ -9,7 +9,7 @@
 #include <once/error.hpp>
 
 namespace once::cli {
-namespace {
+namespace sqs_work_test {
 
 using ::testing::Contains;
 using ::testing::Not;
@@ -77,5 +77,5 @@ TEST(SqsWork, AContentTypeThatNoHeaderCanHaveIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace sqs_work_test
 }  // namespace once::cli

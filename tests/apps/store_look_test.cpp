@@ -24,7 +24,7 @@
 #include "../engine/forwarding_store.hpp"
 
 namespace once::cli {
-namespace {
+namespace store_look_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -250,5 +250,5 @@ TEST(StatsInterval, Words) {
   }
 }
 
-}  // namespace
+}  // namespace store_look_test
 }  // namespace once::cli

@@ -9,7 +9,7 @@
 #include <once/error.hpp>
 
 namespace once::cli {
-namespace {
+namespace text_test {
 
 using namespace std::chrono_literals;
 
@@ -104,5 +104,5 @@ TEST(Tables, LineUp) {
   EXPECT_EQ(table.take(), "");
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace once::cli

@@ -11,7 +11,7 @@
 #include "credentials_fake.hpp"
 
 namespace once::aws {
-namespace {
+namespace credentials_config_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -158,5 +158,5 @@ TEST(ProfileName, IsDefaultUnlessTheEnvironmentSaysOtherwise) {
   EXPECT_EQ(profile_name(environment_of({{"AWS_PROFILE", "dev"}})), "dev");
 }
 
-}  // namespace
+}  // namespace credentials_config_test
 }  // namespace once::aws

@@ -19,7 +19,7 @@
 #include "platform/wait.hpp"
 
 namespace once::aws {
-namespace {
+namespace credentials_refresh_test {
 
 using std::chrono::hours;
 using std::chrono::minutes;
@@ -49,7 +49,7 @@ class Refresh : public ::testing::Test {
           found.source = "the test";
           return found;
         },
-        clock_, std::make_shared<testing::SeededRandom>(1));
+        clock_, std::make_shared<once::testing::SeededRandom>(1));
   }
 
   // Until the provider has these, as it gets them on its own thread.
@@ -57,7 +57,7 @@ class Refresh : public ::testing::Test {
     while (get(provider).credentials->access_key_id != key) std::this_thread::yield();
   }
 
-  const std::shared_ptr<testing::ManualClock> clock_ = std::make_shared<testing::ManualClock>();
+  const std::shared_ptr<once::testing::ManualClock> clock_ = std::make_shared<once::testing::ManualClock>();
   std::atomic<int> looks_ = 0;
   std::atomic<bool> fails_ = false;
   std::atomic<int> failures_ = 0;
@@ -143,11 +143,11 @@ TEST_F(Refresh, WhatWasRejectedDuringALookIsLookedForAgain) {
       Credentials found;
       found.access_key_id = number == 3 && are_replaced ? "NEW" : "OLD";
       found.secret_access_key = "S";
-      found.expires_at = testing::manual_start + hours(2);
+      found.expires_at = once::testing::manual_start + hours(2);
       return found;
     };
-    const auto clock = std::make_shared<testing::ManualClock>();
-    const auto provider = refreshing_credentials(look, clock, std::make_shared<testing::SeededRandom>(1));
+    const auto clock = std::make_shared<once::testing::ManualClock>();
+    const auto provider = refreshing_credentials(look, clock, std::make_shared<once::testing::SeededRandom>(1));
     const auto old = get(*provider).credentials;
     clock->advance(minutes(115));
     EXPECT_EQ(get(*provider).credentials, old);
@@ -227,7 +227,7 @@ TEST_F(Refresh, DoesNotHandOutWhatHasExpired) {
 TEST_F(Refresh, ToleratesFailuresOfAnyKind) {
   const auto provider =
       refreshing_credentials([](const std::shared_ptr<Cancellation>&) -> Credentials { throw std::bad_alloc(); },
-                             clock_, std::make_shared<testing::SeededRandom>(1));
+                             clock_, std::make_shared<once::testing::SeededRandom>(1));
   EXPECT_EQ(get(*provider).error.kind, ErrorKind::unavailable);
 }
 
@@ -280,7 +280,7 @@ TEST_F(Refresh, GivesUpWhatIsUnderWayWhenItIsDestroyed) {
         Cancellation::exchange(cancellation, http, {});
         throw Exception(ErrorKind::misuse, "it was answered");
       },
-      clock_, std::make_shared<testing::SeededRandom>(1));
+      clock_, std::make_shared<once::testing::SeededRandom>(1));
   std::promise<CredentialsAnswer> answer;
   provider->get([&](CredentialsAnswer got) { answer.set_value(std::move(got)); });
   http.wait();
@@ -296,7 +296,7 @@ TEST_F(Refresh, ServesManyThreads) {
   std::vector<std::thread> threads;
   for (unsigned seed = 0; seed < 4; ++seed) {
     threads.emplace_back([&, seed] {
-      testing::SeededRandom random(seed);
+      once::testing::SeededRandom random(seed);
       for (int i = 0; i < 300; ++i) {
         const auto answer = get(*provider);
         if (answer.credentials == nullptr) {
@@ -314,5 +314,5 @@ TEST_F(Refresh, ServesManyThreads) {
   EXPECT_NE(get(*provider).credentials, nullptr);
 }
 
-}  // namespace
+}  // namespace credentials_refresh_test
 }  // namespace once::aws

@@ -19,7 +19,7 @@
 #include "platform/wait.hpp"
 
 namespace once::aws {
-namespace {
+namespace credentials_test {
 
 using ::testing::AllOf;
 using ::testing::EndsWith;
@@ -97,7 +97,7 @@ class Places : public ::testing::Test {
   std::string profile_;
   Millis limit_{60'000};
   const std::shared_ptr<FakeHttp> http_ = std::make_shared<FakeHttp>();
-  const std::shared_ptr<testing::ManualClock> clock_ = std::make_shared<testing::ManualClock>();
+  const std::shared_ptr<once::testing::ManualClock> clock_ = std::make_shared<once::testing::ManualClock>();
 };
 
 // ---- Environment, and all together
@@ -180,7 +180,7 @@ TEST_F(Places, TheProviderLooksOnAThreadOfItsOwn) {
   variables_["AWS_SECRET_ACCESS_KEY"] = "HIDDEN";
   const auto provider =
       make_credentials({.profile = {}, .environment = environment_of(variables_)},
-                       {.http = http_, .clock = clock_, .random = std::make_shared<testing::SeededRandom>(1)});
+                       {.http = http_, .clock = clock_, .random = std::make_shared<once::testing::SeededRandom>(1)});
   const auto answer = wait_for<CredentialsAnswer>([&](Callback<void(CredentialsAnswer)> done) {
     provider->get([done = std::move(done), caller = std::this_thread::get_id()](CredentialsAnswer got) mutable {
       EXPECT_NE(std::this_thread::get_id(), caller);
@@ -216,7 +216,7 @@ TEST_F(WebIdentity, ComesFromSts) {
   EXPECT_EQ(found.access_key_id, "ASIA1");
   EXPECT_EQ(found.secret_access_key, "HIDDEN/&+");
   EXPECT_EQ(found.session_token, "TOKEN==");
-  EXPECT_EQ(found.expires_at, testing::manual_start + std::chrono::hours(1));
+  EXPECT_EQ(found.expires_at, once::testing::manual_start + std::chrono::hours(1));
   EXPECT_THAT(found.source, AllOf(StartsWith("web identity /"), EndsWith(" as arn:aws:iam::123456789012:role/app")));
   EXPECT_EQ(http_->sent[0].body,
             "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2F"
@@ -368,7 +368,7 @@ TEST_F(Places, ARoleIsAssumedWithTheKeysOfItsSource) {
   source.access_key_id = "SRC";
   source.secret_access_key = "HIDDEN";
   source.session_token = "T";
-  Signer("sts", "us-east-1").sign(sent, source, testing::manual_start);
+  Signer("sts", "us-east-1").sign(sent, source, once::testing::manual_start);
   EXPECT_EQ(sent.headers, http_->sent[0].headers);
 }
 
@@ -393,7 +393,7 @@ TEST_F(Places, StsIsAskedOnceMoreByItsOwnTime) {
     Credentials source;
     source.access_key_id = "SRC";
     source.secret_access_key = "HIDDEN";
-    Signer("sts", "us-east-1").sign(sent, source, testing::manual_start + std::chrono::hours(1));
+    Signer("sts", "us-east-1").sign(sent, source, once::testing::manual_start + std::chrono::hours(1));
     EXPECT_EQ(sent.headers, http_->sent[1].headers);
     EXPECT_EQ(sent.body, http_->sent[0].body);
   }
@@ -462,7 +462,7 @@ TEST_F(Process, PrintsCredentials) {
   const Credentials found = look();
   EXPECT_EQ(found.access_key_id, "PROC");
   EXPECT_EQ(found.session_token, "TOKEN");
-  EXPECT_EQ(found.expires_at, testing::manual_start + std::chrono::hours(6));
+  EXPECT_EQ(found.expires_at, once::testing::manual_start + std::chrono::hours(6));
   EXPECT_EQ(found.source, "credential_process of profile default");
   for (const std::string& line : {"cat '" + json_ + "'", "  cat   " + folder_.path() + "/two\\ words.json",
                                   "cat \"" + folder_.path() + "/t\"'wo words'.json"}) {
@@ -551,7 +551,7 @@ TEST_F(Places, AContainerHasAnAgent) {
   const Credentials found = look();
   EXPECT_EQ(found.access_key_id, "ECS");
   EXPECT_EQ(found.session_token, "TOKEN");
-  EXPECT_EQ(found.expires_at, testing::manual_start + std::chrono::hours(6));
+  EXPECT_EQ(found.expires_at, once::testing::manual_start + std::chrono::hours(6));
   EXPECT_EQ(found.source, "container endpoint http://169.254.170.2");
   EXPECT_EQ(http_->header(0, "Host"), "169.254.170.2");
   EXPECT_EQ(http_->header(0, "Authorization"), "");
@@ -682,5 +682,5 @@ TEST_F(Instance, ThatIsBusyIsAskedAgain) {
   EXPECT_THAT(unavailable(), HasSubstr("(role r) gave none: Failed"));
 }
 
-}  // namespace
+}  // namespace credentials_test
 }  // namespace once::aws

@@ -16,7 +16,7 @@
 #include <once/error.hpp>
 
 namespace once::aws {
-namespace {
+namespace sign_test {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -252,5 +252,5 @@ TEST(Signer, RefusesATargetItCannotSign) {
   }
 }
 
-}  // namespace
+}  // namespace sign_test
 }  // namespace once::aws

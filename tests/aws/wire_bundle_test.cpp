@@ -26,7 +26,7 @@
 #include "wire_server.hpp"
 
 namespace once::aws {
-namespace {
+namespace wire_bundle_test {
 
 using ::testing::HasSubstr;
 using testing::Peer;
@@ -156,5 +156,5 @@ TEST(WireBundle, OnesThatAreNoneAreRefused) {
   EXPECT_EQ(error_with(with_others.path, server), "none");
 }
 
-}  // namespace
+}  // namespace wire_bundle_test
 }  // namespace once::aws

@@ -22,7 +22,7 @@
 #include "wire_server.hpp"
 
 namespace once::aws {
-namespace {
+namespace wire_client_test {
 
 using once::testing::manual_start;
 using once::testing::ManualClock;
@@ -653,5 +653,5 @@ TEST(WireClient, WorksOverARealNetwork) {
   EXPECT_EQ(completed, 500);
 }
 
-}  // namespace
+}  // namespace wire_client_test
 }  // namespace once::aws

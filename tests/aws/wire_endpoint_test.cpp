@@ -18,7 +18,7 @@
 #include "aws/service_error.hpp"
 
 namespace once::aws {
-namespace {
+namespace wire_endpoint_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -248,5 +248,5 @@ TEST(WirePace, NeverStops) {
   EXPECT_LE(*next - *turn, std::chrono::seconds(1));
 }
 
-}  // namespace
+}  // namespace wire_endpoint_test
 }  // namespace once::aws

@@ -26,7 +26,7 @@
 #include "wire_server.hpp"
 
 namespace once::aws {
-namespace {
+namespace wire_http_test {
 
 using ::testing::AllOf;
 using testing::answer;
@@ -867,5 +867,5 @@ TEST(WireHttp, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW(make_http_client({.connect_timeout = Millis{-1}}), Exception);
 }
 
-}  // namespace
+}  // namespace wire_http_test
 }  // namespace once::aws

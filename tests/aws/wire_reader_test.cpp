@@ -7,7 +7,7 @@
 #include "aws/http_reader.hpp"
 
 namespace once::aws {
-namespace {
+namespace wire_reader_test {
 
 using Status = HttpReader::Status;
 
@@ -166,5 +166,5 @@ TEST(WireReader, RefusesWhatIsNoAnswer) {
   }
 }
 
-}  // namespace
+}  // namespace wire_reader_test
 }  // namespace once::aws

@@ -9,7 +9,7 @@
 #include <once/callback.hpp>
 
 namespace once {
-namespace {
+namespace callback_test {
 
 struct Counts {
   int made = 0;
@@ -136,5 +136,5 @@ TEST(Callback, a_target_may_drop_the_callback_that_holds_others) {
   EXPECT_FALSE(holder);
 }
 
-}  // namespace
+}  // namespace callback_test
 }  // namespace once

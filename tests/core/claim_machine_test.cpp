@@ -32,7 +32,7 @@
 #include "../transcript.hpp"
 
 namespace once {
-namespace {
+namespace claim_machine_test {
 
 using namespace std::chrono_literals;
 using Machine = ClaimMachine;
@@ -496,7 +496,7 @@ std::string table() {
   out << "# What a claim does\n\n"
          "Printed by `tests/core/claim_machine_test.cpp` from what `ClaimMachine` (`src/core/claim_machine.hpp`) does; "
          "do\n"
-         "not edit. To write it anew: `ONCE_WRITE_DOCS=1 <build>/tests/core/core_claim_machine_test`.\n\n"
+         "not edit. To write it anew: `ONCE_WRITE_DOCS=1 <build>/tests/core/core_test`.\n\n"
          "A claim with a lease of 9 s, made at 0 ms. Each section is a state, each row an event, what is done then, in "
          "that\n"
          "order, and the state after it. `write: in_progress 2 until 12000 over 1` replaces the record's first write "
@@ -531,5 +531,5 @@ std::string table() {
 
 TEST(ClaimMachine, the_table_in_the_docs_is_this_one) { expect_page(ONCE_CLAIM_TABLE, table()); }
 
-}  // namespace
+}  // namespace claim_machine_test
 }  // namespace once

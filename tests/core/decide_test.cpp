@@ -13,7 +13,7 @@
 #include "../printed_page.hpp"
 
 namespace once {
-namespace {
+namespace decide_test {
 
 constexpr Time now = testing::manual_start;
 
@@ -307,7 +307,7 @@ std::string table() {
   out << "# The decision table\n\n"
          "Printed by `tests/core/decide_test.cpp` from what `once::decide()` answers over all of its facts; do not "
          "edit.\n"
-         "To write it anew: `ONCE_WRITE_DOCS=1 <build>/tests/core/core_decide_test`.\n\n"
+         "To write it anew: `ONCE_WRITE_DOCS=1 <build>/tests/core/core_test`.\n\n"
          "The first row that applies counts. `now` is the store's time if the store reports it.\n\n"
          "| # | seen | decision | then | combinations |\n|---|---|---|---|---|\n";
   std::map<const Rule*, std::size_t> count;
@@ -365,5 +365,5 @@ std::string table() {
 
 TEST(Decide, the_table_in_the_docs_is_this_one) { expect_page(ONCE_DECISION_TABLE, table()); }
 
-}  // namespace
+}  // namespace decide_test
 }  // namespace once

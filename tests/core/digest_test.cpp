@@ -9,7 +9,7 @@
 #include "core/digest.hpp"
 
 namespace once {
-namespace {
+namespace digest_test {
 
 // FIPS 180-2, appendix B, and the digest of nothing.
 TEST(Digest, sha256_of_the_published_examples) {
@@ -69,5 +69,5 @@ TEST(Fingerprint, compares_length_and_bytes) {
   EXPECT_EQ(Fingerprint::of("").bytes().size(), 32U) << "an empty payload has a fingerprint";
 }
 
-}  // namespace
+}  // namespace digest_test
 }  // namespace once

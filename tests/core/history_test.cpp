@@ -9,7 +9,7 @@
 #include <once/testing/records.hpp>
 
 namespace once {
-namespace {
+namespace history_test {
 
 constexpr Time start = testing::manual_start;
 constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
@@ -238,5 +238,5 @@ TEST(History, gives_way_so_that_its_record_can_be_written_and_ended) {
   EXPECT_EQ(record.history.entries.size(), 15U);
 }
 
-}  // namespace
+}  // namespace history_test
 }  // namespace once

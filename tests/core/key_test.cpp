@@ -7,7 +7,7 @@
 #include <once/testing/manual_time.hpp>
 
 namespace once {
-namespace {
+namespace key_test {
 
 using namespace std::string_literals;
 
@@ -114,5 +114,5 @@ TEST(Key, the_name_outlives_moves_of_others) {
   EXPECT_LE(copy.name().data(), copy.stored().data() + copy.stored().size());
 }
 
-}  // namespace
+}  // namespace key_test
 }  // namespace once

@@ -7,7 +7,7 @@
 #include <once/policy.hpp>
 
 namespace once {
-namespace {
+namespace policy_test {
 
 // All members; a new one does not compile until it is named here, and then each test below asks about it.
 template <class P>
@@ -99,5 +99,5 @@ TEST(Policy, what_nobody_says_is_the_default_for_each_member) {
   });
 }
 
-}  // namespace
+}  // namespace policy_test
 }  // namespace once

@@ -5,7 +5,7 @@
 #include <once/testing/records.hpp>
 
 namespace once {
-namespace {
+namespace record_test {
 
 TEST(Record, states_and_kinds_have_names) {
   for (const State state : {State::in_progress, State::completed, State::failed, State::unknown}) {
@@ -130,5 +130,5 @@ TEST(Record, differences_name_every_field) {
   EXPECT_EQ(testing::differences(full, full), "");
 }
 
-}  // namespace
+}  // namespace record_test
 }  // namespace once

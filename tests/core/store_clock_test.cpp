@@ -7,7 +7,7 @@
 #include <once/testing/manual_time.hpp>
 
 namespace once {
-namespace {
+namespace store_clock_test {
 
 using std::chrono::nanoseconds;
 
@@ -171,5 +171,5 @@ TEST(StoreClock, takes_any_numbers) {
   }
 }
 
-}  // namespace
+}  // namespace store_clock_test
 }  // namespace once

@@ -4,7 +4,7 @@
 #include <once/testing/manual_time.hpp>
 
 namespace once {
-namespace {
+namespace text_test {
 
 using namespace std::string_literals;
 
@@ -71,5 +71,5 @@ TEST(CleanText, gives_utf8_within_the_limit_for_any_bytes) {
   }
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace once

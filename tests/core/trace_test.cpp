@@ -4,7 +4,7 @@
 #include <once/trace.hpp>
 
 namespace once {
-namespace {
+namespace trace_test {
 
 // The examples of the specifications.
 constexpr std::string_view w3c = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -106,5 +106,5 @@ TEST(Trace, state_is_passed_on_unchanged_or_left_out) {
   EXPECT_EQ(trace_from_xray("Root=x"), nullptr);
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace once

@@ -9,7 +9,7 @@
 #include <once/testing/records.hpp>
 
 namespace once {
-namespace {
+namespace transitions_test {
 
 using testing::SeededRandom;
 
@@ -458,5 +458,5 @@ TEST(Policy, ranges_are_checked_by_name) {
   EXPECT_NO_THROW(check(Policy{.wait = Millis{0}, .skew = hours(1)}));
 }
 
-}  // namespace
+}  // namespace transitions_test
 }  // namespace once

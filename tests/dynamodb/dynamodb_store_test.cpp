@@ -20,7 +20,7 @@
 #include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
-namespace {
+namespace dynamodb_store_test {
 
 using namespace std::chrono_literals;
 using stores::DynamoDbOptions;
@@ -584,5 +584,5 @@ TEST_F(DynamoDbStore, MayBeDestroyedWithACompletionThatHasRun) {
   EXPECT_TRUE(seen.expired());
 }
 
-}  // namespace
+}  // namespace dynamodb_store_test
 }  // namespace once::testing

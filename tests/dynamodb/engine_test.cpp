@@ -23,7 +23,7 @@
 #include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
-namespace {
+namespace engine_test {
 
 using namespace std::chrono_literals;
 using Trips = std::map<std::string, std::uint64_t>;
@@ -359,5 +359,5 @@ TEST_F(DynamoDbEngine, AStormOfFaultsBreaksNoPromise) {
   }
 }
 
-}  // namespace
+}  // namespace engine_test
 }  // namespace once::testing

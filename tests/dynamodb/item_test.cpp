@@ -11,7 +11,7 @@
 #include "text/json_write.hpp"
 
 namespace once::stores::dynamodb {
-namespace {
+namespace item_test {
 
 using Value = AttributeValue;
 
@@ -213,5 +213,5 @@ TEST(Text, IsReadableWithoutControlCharacters) {
   EXPECT_EQ(text_or_bytes("\xFF").type, Value::Type::b);
 }
 
-}  // namespace
+}  // namespace item_test
 }  // namespace once::stores::dynamodb

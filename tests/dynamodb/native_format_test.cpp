@@ -11,7 +11,7 @@
 #include "stores/dynamodb/item_format.hpp"
 
 namespace once::stores::dynamodb {
-namespace {
+namespace native_format_test {
 
 using testing::full_record;
 using ::testing::HasSubstr;
@@ -260,5 +260,5 @@ TEST(NativeFormat, TheLargestRecordFitsIntoAnItem) {
   }
 }
 
-}  // namespace
+}  // namespace native_format_test
 }  // namespace once::stores::dynamodb

@@ -9,7 +9,7 @@
 #include <once/stores/dynamodb_transaction.hpp>
 
 namespace once::testing {
-namespace {
+namespace transact_items_test {
 
 using stores::TransactItems;
 using ::testing::AllOf;
@@ -121,5 +121,5 @@ TEST(TransactItems, HaveTheServicesLimits) {
               HasSubstr("4194306 bytes together; they may have 4194304"));
 }
 
-}  // namespace
+}  // namespace transact_items_test
 }  // namespace once::testing

@@ -25,7 +25,7 @@
 #include "fake_aws/fake_dynamodb.hpp"
 
 namespace once::testing {
-namespace {
+namespace transaction_history_test {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
@@ -361,5 +361,5 @@ TEST(TransactionHistory, TwoWritesInPlaceOfOneAreCaught) {
   }
 }
 
-}  // namespace
+}  // namespace transaction_history_test
 }  // namespace once::testing

@@ -25,7 +25,7 @@
 #include "platform/wait.hpp"
 
 namespace once::testing {
-namespace {
+namespace transaction_test {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
@@ -579,5 +579,5 @@ TEST_F(TransactionEngine, AFaultyStorePassesCompanionsOnWithItsFaults) {
   }
 }
 
-}  // namespace
+}  // namespace transaction_test
 }  // namespace once::testing

@@ -11,7 +11,7 @@
 #include "stores/open_aws.hpp"
 
 namespace once::stores {
-namespace {
+namespace url_test {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
@@ -90,5 +90,5 @@ TEST(DynamoDbUrl, OpensAStoreWithoutAskingAnybody) {
   EXPECT_TRUE(store->capabilities().shared);
 }
 
-}  // namespace
+}  // namespace url_test
 }  // namespace once::stores

@@ -17,7 +17,7 @@
 #include "spoils.hpp"
 
 namespace once::testing {
-namespace {
+namespace wire_test {
 
 using ::testing::HasSubstr;
 
@@ -231,5 +231,5 @@ TEST(DynamoDbWire, AServerThatIsNotTrustedIsMisuse) {
   EXPECT_EQ(answer.error.kind, ErrorKind::misuse) << answer.error.message;
 }
 
-}  // namespace
+}  // namespace wire_test
 }  // namespace once::testing

@@ -2,7 +2,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace claim_test {
 
 using ClaimTest = EngineTest;
 
@@ -489,5 +489,5 @@ TEST_F(ClaimTest, BadRequestsAreRefusedByName) {
   EXPECT_THROW(Engine({}), Exception);
 }
 
-}  // namespace
+}  // namespace claim_test
 }  // namespace once::testing

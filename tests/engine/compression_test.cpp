@@ -4,7 +4,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace compression_test {
 
 std::string text(std::size_t bytes) {
   std::string out;
@@ -223,5 +223,5 @@ TEST_F(CompressionTest, WhatTheStoreRefusesIsDroppedWithItsOwnSizeAndDigest) {
   EXPECT_EQ(stored("a")->result.digest, sha256(large));
 }
 
-}  // namespace
+}  // namespace compression_test
 }  // namespace once::testing

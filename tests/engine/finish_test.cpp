@@ -2,7 +2,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace finish_test {
 
 class FinishTest : public EngineTest {
  protected:
@@ -609,5 +609,5 @@ TEST_F(FinishTest, StepsGiveWayToAResult) {
   EXPECT_TRUE(stored("a")->steps.empty());
 }
 
-}  // namespace
+}  // namespace finish_test
 }  // namespace once::testing

@@ -2,7 +2,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace heartbeat_test {
 
 using HeartbeatTest = EngineTest;
 
@@ -182,5 +182,5 @@ TEST_F(HeartbeatTest, GoesOnWhileAResultIsOffloaded) {
   EXPECT_EQ(stored("a")->result.location, "place");
 }
 
-}  // namespace
+}  // namespace heartbeat_test
 }  // namespace once::testing

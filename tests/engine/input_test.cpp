@@ -5,7 +5,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace input_test {
 
 class InputTest : public EngineTest {
  protected:
@@ -138,5 +138,5 @@ TEST_F(InputTest, TheEnginesRuleSeesAllOfItBeforeItIsCut) {
   EXPECT_EQ(stored("c")->input_bytes, 0U);
 }
 
-}  // namespace
+}  // namespace input_test
 }  // namespace once::testing

@@ -11,7 +11,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace lifetime_test {
 
 using LifetimeTest = EngineTest;
 
@@ -181,5 +181,5 @@ TEST(EngineThreads, AStoreMayGoOnItsOwnThread) {
   std::filesystem::remove_all(directory);
 }
 
-}  // namespace
+}  // namespace lifetime_test
 }  // namespace once::testing

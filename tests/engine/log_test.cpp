@@ -20,7 +20,7 @@
 #include "text/utf8.hpp"
 
 namespace once::testing {
-namespace {
+namespace log_test {
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -470,5 +470,5 @@ TEST_F(LogOfADeathTest, WorkDoneIsInTheFileBeforeTheFinishIsSent) {
   EXPECT_EQ(member(lines[0], "token"), member(lines[1], "token"));
 }
 
-}  // namespace
+}  // namespace log_test
 }  // namespace once::testing

@@ -12,7 +12,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace metrics_test {
 
 // The samples whose name and labels begin so, in the order of the page.
 std::vector<std::string> samples(const std::string& page, std::string_view beginning) {
@@ -177,5 +177,5 @@ TEST(Metrics, TheProcessIsDescribed) {
   EXPECT_LT(std::stod(started), now + 60);
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace once::testing

@@ -7,7 +7,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace offload_test {
 
 struct MapOffload final : Offload {
   void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
@@ -192,5 +192,5 @@ TEST_F(OffloadTest, TheCacheKeepsTheBytesOnceFetched) {
   EXPECT_EQ(begin(p, "a")->record->result.bytes, large);
 }
 
-}  // namespace
+}  // namespace offload_test
 }  // namespace once::testing

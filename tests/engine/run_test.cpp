@@ -14,7 +14,7 @@ struct once::Codec<Unspeakable> {
 };
 
 namespace once::testing {
-namespace {
+namespace run_test {
 
 struct Declined : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -475,5 +475,5 @@ TEST(EventNames, AreAllDifferent) {
   EXPECT_FALSE(names.contains("?"));
 }
 
-}  // namespace
+}  // namespace run_test
 }  // namespace once::testing

@@ -7,7 +7,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace sharing_test {
 
 using SharingTest = EngineTest;
 
@@ -361,5 +361,5 @@ TEST(SharingThreads, AHundredThreadsAreOneConversation) {
   EXPECT_EQ(std::count(calls.begin(), calls.end(), "replace"), 1);
 }
 
-}  // namespace
+}  // namespace sharing_test
 }  // namespace once::testing

@@ -14,7 +14,7 @@ struct once::Codec<Wordless> {
 };
 
 namespace once::testing {
-namespace {
+namespace together_test {
 
 class Together : public EngineTest {
  protected:
@@ -436,5 +436,5 @@ TEST_F(TogetherRun, MisuseIsThrownIntoTheWork) {
   EXPECT_EQ(ledger->balance, 0);
 }
 
-}  // namespace
+}  // namespace together_test
 }  // namespace once::testing

@@ -8,7 +8,7 @@
 #include "engine_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace trace_test {
 
 constexpr std::string_view first_caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 constexpr std::string_view second_caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -268,5 +268,5 @@ TEST_F(TraceTest, ScopesCanBeLeftOut) {
 
 TEST(Tracer, NeedsASink) { EXPECT_THROW(Tracer({}), Exception); }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace once::testing

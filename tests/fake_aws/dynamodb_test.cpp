@@ -10,7 +10,7 @@
 #include "service.hpp"
 
 namespace once::testing {
-namespace {
+namespace dynamodb_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -201,5 +201,5 @@ TEST(FakeTransport, TheItemOfAFailedConditionCanBeLeftOut) {
   EXPECT_FALSE(json::parse(body).contains("Item"));
 }
 
-}  // namespace
+}  // namespace dynamodb_test
 }  // namespace once::testing

@@ -9,7 +9,7 @@
 #include "service.hpp"
 
 namespace once::testing {
-namespace {
+namespace expression_test {
 
 using ::testing::HasSubstr;
 
@@ -370,5 +370,5 @@ TEST(Projections, TakeParts) {
               HasSubstr("Invalid ProjectionExpression: Two document paths overlap"));
 }
 
-}  // namespace
+}  // namespace expression_test
 }  // namespace once::testing

@@ -25,7 +25,7 @@
 #include "service.hpp"
 
 namespace once::testing {
-namespace {
+namespace server_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -322,5 +322,5 @@ TEST(FakeServer, SaysWhichPortIsTaken) {
   }
 }
 
-}  // namespace
+}  // namespace server_test
 }  // namespace once::testing

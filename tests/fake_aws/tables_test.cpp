@@ -10,7 +10,7 @@
 #include "service.hpp"
 
 namespace once::testing {
-namespace {
+namespace tables_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -412,5 +412,5 @@ TEST(FakeCapacity, IsTold) {
   EXPECT_EQ(units("DeleteItem", {{"Key", key}}), 1);
 }
 
-}  // namespace
+}  // namespace tables_test
 }  // namespace once::testing

@@ -17,7 +17,7 @@
 #include "http_test.hpp"
 
 namespace once::http {
-namespace {
+namespace beast_test {
 
 namespace net = boost::asio;
 namespace bhttp = boost::beast::http;
@@ -211,5 +211,5 @@ TEST_F(BeastTest, FuturesWorkToo) {
   EXPECT_EQ(future.get().body(), "ch_1");
 }
 
-}  // namespace
+}  // namespace beast_test
 }  // namespace once::http

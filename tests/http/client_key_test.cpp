@@ -18,7 +18,7 @@ void PrintTo(ClientKey::Kind kind, std::ostream* out) {
   *out << names[static_cast<std::size_t>(kind)];
 }
 
-namespace {
+namespace client_key_test {
 
 using Kind = ClientKey::Kind;
 
@@ -149,5 +149,5 @@ TEST(ClientKey, FromCanonicalJson) {
   }
 }
 
-}  // namespace
+}  // namespace client_key_test
 }  // namespace once::http

@@ -18,7 +18,7 @@
 #include "http_test.hpp"
 
 namespace once::http {
-namespace {
+namespace endpoint_test {
 
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
@@ -736,5 +736,5 @@ TEST(Endpoint, TenThousandInFlightOnOneThread) {
   EXPECT_EQ(answered, 10'000);
 }
 
-}  // namespace
+}  // namespace endpoint_test
 }  // namespace once::http

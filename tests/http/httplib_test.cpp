@@ -12,7 +12,7 @@
 #include "http_test.hpp"
 
 namespace once::http {
-namespace {
+namespace httplib_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -171,5 +171,5 @@ TEST_F(HttplibTest, OverTheWire) {
   server.stop();
 }
 
-}  // namespace
+}  // namespace httplib_test
 }  // namespace once::http

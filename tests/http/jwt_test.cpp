@@ -24,7 +24,7 @@
 #include "http_test.hpp"
 
 namespace once::http {
-namespace {
+namespace jwt_test {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
@@ -339,5 +339,5 @@ TEST_F(Jwt, KeysThatCannotBeAreSaid) {
   EXPECT_THAT(refusal(anew), HasSubstr("leeway"));
 }
 
-}  // namespace
+}  // namespace jwt_test
 }  // namespace once::http

@@ -12,7 +12,7 @@
 #include "http_test.hpp"
 
 namespace once::http {
-namespace {
+namespace principal_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -181,5 +181,5 @@ TEST(Principal, ANameThatIsToldInAnotherWayIsAnothers) {
   EXPECT_EQ(keys.size(), 5U);
 }
 
-}  // namespace
+}  // namespace principal_test
 }  // namespace once::http

@@ -16,7 +16,7 @@
 #include "frontends/http/readings.hpp"
 
 namespace once::http {
-namespace {
+namespace router_test {
 
 Options by_authorization() { return {.principal = Principal::header("Authorization")}; }
 
@@ -219,5 +219,5 @@ TEST(Endpoints, EachRouteHasItsOwn) {
   EXPECT_EQ(endpoints.unclear().status, 400U);
 }
 
-}  // namespace
+}  // namespace router_test
 }  // namespace once::http

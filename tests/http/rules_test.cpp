@@ -17,7 +17,7 @@
 #include "http_test.hpp"
 
 namespace once::http {
-namespace {
+namespace rules_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -664,5 +664,5 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace rules_test
 }  // namespace once::http

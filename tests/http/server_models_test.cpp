@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 namespace once::http {
-namespace {
+namespace server_models_test {
 
 using Change = std::string (*)(std::string);
 
@@ -236,5 +236,5 @@ TEST(ServerModels, OrdinaryPaths) {
   }
 }
 
-}  // namespace
+}  // namespace server_models_test
 }  // namespace once::http

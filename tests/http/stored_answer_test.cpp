@@ -10,7 +10,7 @@
 #include "http_test.hpp"
 
 namespace once::http {
-namespace {
+namespace stored_answer_test {
 
 using ::testing::ElementsAre;
 
@@ -191,5 +191,5 @@ TEST(StoredAnswer, AnythingElseIsCorrupt) {
   }
 }
 
-}  // namespace
+}  // namespace stored_answer_test
 }  // namespace once::http

@@ -34,7 +34,7 @@
 
 #include "../engine/script_store.hpp"
 
-namespace {
+namespace asio_test {
 
 namespace asio = boost::asio;
 using once::Outcome;
@@ -439,4 +439,4 @@ TEST_F(AsioTest, ArgumentsAreKeptForTheCall) {
   EXPECT_EQ(calls, 1) << "what is taken by reference reaches the callable";
 }
 
-}  // namespace
+}  // namespace asio_test

@@ -10,7 +10,7 @@
 
 #include <once/codec_json.hpp>
 
-namespace {
+namespace codec_test {
 
 template <class T>
 T there_and_back(const T& value) {
@@ -80,4 +80,4 @@ TEST(Codec, WritesOtherTypesAsJson) {
   EXPECT_EQ(there_and_back(nlohmann::json{{"a", 1}}), (nlohmann::json{{"a", 1}}));
 }
 
-}  // namespace
+}  // namespace codec_test

@@ -21,7 +21,7 @@
 #include <once/stores/memory.hpp>
 #include <once/testing/manual_time.hpp>
 
-namespace {
+namespace idempotent_test {
 
 using testing::HasSubstr;
 
@@ -71,33 +71,33 @@ struct Poison {};  // Cannot be encoded after all.
 
 struct Image {};  // Not JSON.
 
-}  // namespace
+}  // namespace idempotent_test
 
 template <>
-struct once::Codec<Ticket> {
+struct once::Codec<idempotent_test::Ticket> {
   static constexpr std::string_view content_type = "application/x-ticket";
-  static std::string encode(const Ticket& ticket) { return "seat " + std::to_string(*ticket.seat); }
-  static Ticket decode(std::string_view bytes) {
+  static std::string encode(const idempotent_test::Ticket& ticket) { return "seat " + std::to_string(*ticket.seat); }
+  static idempotent_test::Ticket decode(std::string_view bytes) {
     if (!bytes.starts_with("seat ")) throw Exception(ErrorKind::corrupt, "no ticket");
     return {std::make_unique<int>(std::stoi(std::string(bytes.substr(5))))};
   }
 };
 
 template <>
-struct once::Codec<Poison> {
+struct once::Codec<idempotent_test::Poison> {
   static constexpr std::string_view content_type = "";
-  static std::string encode(const Poison&) { throw Exception(ErrorKind::misuse, "poison"); }
-  static Poison decode(std::string_view) { return {}; }
+  static std::string encode(const idempotent_test::Poison&) { throw Exception(ErrorKind::misuse, "poison"); }
+  static idempotent_test::Poison decode(std::string_view) { return {}; }
 };
 
 template <>
-struct once::Codec<Image> {
+struct once::Codec<idempotent_test::Image> {
   static constexpr std::string_view content_type = "image/png";
-  static std::string encode(const Image&) { return "png"; }
-  static Image decode(std::string_view) { return {}; }
+  static std::string encode(const idempotent_test::Image&) { return "png"; }
+  static idempotent_test::Image decode(std::string_view) { return {}; }
 };
 
-namespace {
+namespace idempotent_test {
 
 class IdempotentTest : public testing::Test {
  protected:
@@ -655,4 +655,4 @@ TEST_F(IdempotentTest, ManyThreadsRunItOnce) {
   EXPECT_EQ(count, 1);
 }
 
-}  // namespace
+}  // namespace idempotent_test

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace cli_test {
 
 using nlohmann::json;
 
@@ -138,4 +138,4 @@ TEST_F(KeyCommand, RecordedIds) {
   }
 }
 
-}  // namespace
+}  // namespace cli_test

@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace once::keys {
-namespace {
+namespace dialects_test {
 
 constexpr Dialect python = Dialect::powertools_python;
 constexpr Dialect typescript = Dialect::powertools_typescript;
@@ -230,5 +230,5 @@ TEST(Dialects, WhatOnlyPythonDoes) {
   EXPECT_TRUE(fails(python, "{}", "`" + std::string(600, '[') + std::string(600, ']') + "`"));
 }
 
-}  // namespace
+}  // namespace dialects_test
 }  // namespace once::keys

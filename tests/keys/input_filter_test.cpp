@@ -10,7 +10,7 @@
 #include <once/error.hpp>
 
 namespace once::keys {
-namespace {
+namespace input_filter_test {
 
 using ::testing::HasSubstr;
 
@@ -115,5 +115,5 @@ TEST(InputFilter, ANameThatInputsCannotHaveIsRefused) {
   EXPECT_THAT(refusal("crad.number", {"order", "card"}), HasSubstr(R"(begins with "crad", which does not exist)"));
 }
 
-}  // namespace
+}  // namespace input_filter_test
 }  // namespace once::keys

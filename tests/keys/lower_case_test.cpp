@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace once::keys {
-namespace {
+namespace lower_case_test {
 
 // "x".toLowerCase() of Node.js 20.
 TEST(LowerCase, AsInNode) {
@@ -34,5 +34,5 @@ TEST(LowerCase, AsInNode) {
   for (const auto& [upper, lower] : table) EXPECT_EQ(to_lower(upper), lower) << upper;
 }
 
-}  // namespace
+}  // namespace lower_case_test
 }  // namespace once::keys

@@ -12,7 +12,7 @@
 #include "text/number.hpp"
 
 namespace once::keys {
-namespace {
+namespace native_test {
 
 Derived derive(const std::string& event, const std::string& expression = "", const std::string& validation = "") {
   return KeyDeriver({.scope = "s", .expression = expression, .fingerprint = validation}).derive(event);
@@ -534,5 +534,5 @@ TEST(NativeKeys, OneDeriverForManyThreads) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-}  // namespace
+}  // namespace native_test
 }  // namespace once::keys

@@ -9,7 +9,7 @@
 #include "text/number.hpp"
 
 namespace once::keys {
-namespace {
+namespace numbers_test {
 
 std::string python(double d) {
   std::string out;
@@ -68,5 +68,5 @@ TEST(Numbers, OfPythonAndJava) {
   }
 }
 
-}  // namespace
+}  // namespace numbers_test
 }  // namespace once::keys

@@ -15,7 +15,7 @@
 #include "keys/dialects/write.hpp"
 
 namespace once::keys {
-namespace {
+namespace selector_test {
 
 std::string select(const std::string& expression, const std::string& event, Dialect dialect = Dialect::native) {
   std::pmr::monotonic_buffer_resource arena;
@@ -107,5 +107,5 @@ TEST(Selectors, LengthsAndOrderByLanguage) {
   EXPECT_EQ(select("max_by(l, &k).k == s", event, Dialect::powertools_typescript), "false");
 }
 
-}  // namespace
+}  // namespace selector_test
 }  // namespace once::keys

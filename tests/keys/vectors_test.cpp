@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace once::keys {
-namespace {
+namespace vectors_test {
 
 using nlohmann::json;
 
@@ -102,5 +102,5 @@ TEST(KeyVectors, DrawnAtRandomPython) { check_file("more_python.json", 150); }
 TEST(KeyVectors, DrawnAtRandomTypescript) { check_file("more_typescript.json", 150); }
 TEST(KeyVectors, DrawnAtRandomJava) { check_file("more_java.json", 100); }
 
-}  // namespace
+}  // namespace vectors_test
 }  // namespace once::keys

@@ -9,7 +9,7 @@
 #include <once/engine/exceptions.hpp>
 
 namespace once::testing {
-namespace {
+namespace batch_test {
 
 using sqs::Message;
 
@@ -798,5 +798,5 @@ TEST_F(SqsBatchTest, IdsAreWrittenAsJson) {
             R"({"batchItemFailures":[{"itemIdentifier":"a\"\\b"}]})");
 }
 
-}  // namespace
+}  // namespace batch_test
 }  // namespace once::testing

@@ -13,7 +13,7 @@
 #include <once/frontends/lambda/idempotent.hpp>
 #include <once/stores/memory.hpp>
 
-namespace {
+namespace guide_test {
 
 // A bank that charges as often as it is asked, and a mail server.
 struct Bank {
@@ -118,4 +118,4 @@ TEST_F(Guide, Batch) {
   EXPECT_EQ(bank.keys.size(), 2U);
 }
 
-}  // namespace
+}  // namespace guide_test

@@ -16,7 +16,7 @@
 #include "handler_test.hpp"
 
 namespace once::lambda {
-namespace {
+namespace handler_faults_test {
 
 using ::testing::Each;
 
@@ -328,5 +328,5 @@ TEST(HandlerDuplicates, ThoseThatWaitGetTheResponse) {
   EXPECT_EQ(runs, 1);
 }
 
-}  // namespace
+}  // namespace handler_faults_test
 }  // namespace once::lambda

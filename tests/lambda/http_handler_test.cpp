@@ -17,7 +17,7 @@
 #include "handler_test.hpp"
 
 namespace once::lambda {
-namespace {
+namespace http_handler_test {
 
 using Json = nlohmann::ordered_json;
 using once::http::Answer;
@@ -626,5 +626,5 @@ TEST(LambdaTarget, PathsStandAsTheyMayInATarget) {
   EXPECT_EQ(target_path("/-._~!$&'()*+,;=:@"), "/-._~!$&'()*+,;=:@");
 }
 
-}  // namespace
+}  // namespace http_handler_test
 }  // namespace once::lambda

@@ -14,7 +14,7 @@
 #include "handler_test.hpp"
 
 namespace once::lambda {
-namespace {
+namespace idempotent_test {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -531,5 +531,5 @@ TEST(LambdaErrors, RetriesAreForWhatPasses) {
   }
 }
 
-}  // namespace
+}  // namespace idempotent_test
 }  // namespace once::lambda

@@ -21,11 +21,11 @@
 
 #include <once/error.hpp>
 
+#include "printed_outcome.hpp"
+
 namespace once::lambda {
 
-inline void PrintTo(InvocationOutcome::Kind kind, std::ostream* out) { *out << to_string(kind); }
-
-namespace {
+namespace local_api_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -283,5 +283,5 @@ TEST(LocalApi, RefusesWhatCannotBeSubmitted) {
   EXPECT_THROW(LocalApi({.port = api.port()}), Exception);
 }
 
-}  // namespace
+}  // namespace local_api_test
 }  // namespace once::lambda

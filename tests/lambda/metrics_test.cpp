@@ -23,7 +23,7 @@
 #include "handler_test.hpp"
 
 namespace once::lambda {
-namespace {
+namespace metrics_test {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
@@ -556,5 +556,5 @@ TEST_F(MetricsOfHandlers, OneLineOfCode) {
   unsetenv("AWS_LAMBDA_FUNCTION_NAME");
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace once::lambda

@@ -17,7 +17,7 @@
 #include <once/keys/key_deriver.hpp>
 
 namespace once::lambda {
-namespace {
+namespace recipes_test {
 
 using Json = nlohmann::ordered_json;
 using recipes::Recipe;
@@ -248,5 +248,5 @@ INSTANTIATE_TEST_SUITE_P(All, Recipes, ::testing::ValuesIn(recipes::all),
 
 TEST(RecipesAll, HaveChangesEach) { EXPECT_EQ(recipes::all.size(), changes().size()); }
 
-}  // namespace
+}  // namespace recipes_test
 }  // namespace once::lambda

@@ -31,12 +31,13 @@
 #include <once/frontends/lambda/local_api.hpp>
 #include <once/testing/manual_time.hpp>
 
+#include "printed_outcome.hpp"
+
 namespace once::lambda {
 
-inline void PrintTo(InvocationOutcome::Kind kind, std::ostream* out) { *out << to_string(kind); }
 inline void PrintTo(RuntimeProblem::Kind kind, std::ostream* out) { *out << to_string(kind); }
 
-namespace {
+namespace runtime_test {
 
 using nlohmann::json;
 using ::testing::Each;
@@ -260,7 +261,7 @@ TEST(Runtime, MakesAnErrorAnswerOfAnyException) {
     return "fine";
   });
   const auto fails = [&](const char* event) { return get(api.submit(event)); };
-  const std::string here = "once::lambda::(anonymous namespace)::pay::";
+  const std::string here = "once::lambda::runtime_test::pay::";
   expect_error(fails("function error"), "CardDeclined", "no \"money\"\nleft\x01");
   expect_error(fails("no type"), "FunctionError", "message");
   expect_error(fails("header"), "Bad??X-Header: y", "message");
@@ -927,5 +928,5 @@ TEST(Log, IsOneLineOfPrintableText) {
             "once: response_refused: text (request id?)\nonce: fatal: text\n");
 }
 
-}  // namespace
+}  // namespace runtime_test
 }  // namespace once::lambda

@@ -4,7 +4,7 @@
 #include "batch_test.hpp"
 
 namespace once::testing {
-namespace {
+namespace streams_test {
 
 using lambda::Order;
 using streams::Change;
@@ -215,5 +215,5 @@ TEST_F(StreamBatchTest, EventsOfOtherServicesAreRefused) {
       Exception);
 }
 
-}  // namespace
+}  // namespace streams_test
 }  // namespace once::testing

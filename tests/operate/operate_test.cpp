@@ -24,7 +24,7 @@ namespace once::operate {
 
 void PrintTo(Standing standing, std::ostream* out) { *out << to_string(standing); }
 
-namespace {
+namespace operate_test {
 
 using namespace std::chrono_literals;
 
@@ -711,5 +711,5 @@ TEST(Sweep, SaysWhatStoppedIt) {
   EXPECT_EQ(swept.removed, 1U);
 }
 
-}  // namespace
+}  // namespace operate_test
 }  // namespace once::operate

@@ -21,7 +21,7 @@
 
 namespace once {
 
-namespace {
+namespace reconcile_test {
 
 using namespace std::chrono_literals;
 using testing::ManualClock;
@@ -343,6 +343,6 @@ TEST_F(ReconcileTest, RefusesOptionsOutOfRange) {
   EXPECT_THROW(reconciler({.at_once = 0}), Exception);
 }
 
-}  // namespace
+}  // namespace reconcile_test
 
 }  // namespace once

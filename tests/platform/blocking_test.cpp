@@ -9,7 +9,7 @@
 #include <once/testing/records.hpp>
 
 namespace once {
-namespace {
+namespace blocking_test {
 
 // Answers from a thread of its own.
 class LaterStore final : public Store {
@@ -84,5 +84,5 @@ TEST(Blocking, waits_for_answers_from_other_threads) {
   for (int i = 0; i < 20; ++i) expect_all_six(store);
 }
 
-}  // namespace
+}  // namespace blocking_test
 }  // namespace once

@@ -9,7 +9,7 @@
 #include "platform/wait.hpp"
 
 namespace once {
-namespace {
+namespace completion_loop_test {
 
 class NoBody final : public CompletionLoop {
  public:
@@ -44,5 +44,5 @@ TEST(CompletionLoop, IsNoneForWhatAThreadSleepsFor) {
   EXPECT_EQ(completion_loop(), here);
 }
 
-}  // namespace
+}  // namespace completion_loop_test
 }  // namespace once

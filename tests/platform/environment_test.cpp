@@ -11,9 +11,9 @@
 #include <once/error.hpp>
 
 namespace once {
-namespace {
+namespace environment_test {
 
-class Environment : public testing::Test {
+class Environment : public ::testing::Test {
  protected:
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
@@ -57,7 +57,7 @@ TEST_F(Environment, SaysWhatIsSetAndIsToldOnce) {
                             .retention = std::chrono::hours(72),
                             .wait = Millis{250},
                             .on_conflict = OnConflict::wait}));
-  ASSERT_THAT(told, testing::ElementsAre("ONCE_LEASE=5m", "ONCE_LEASE=5m, ONCE_RETENTION=3d, ONCE_WAIT=250ms"));
+  ASSERT_THAT(told, ::testing::ElementsAre("ONCE_LEASE=5m", "ONCE_LEASE=5m, ONCE_RETENTION=3d, ONCE_WAIT=250ms"));
   setenv("ONCE_EXPECT", "10m", 1);
   EXPECT_EQ(read().expected, std::chrono::minutes(10));
   setenv("ONCE_WAIT", "0s", 1);
@@ -68,12 +68,12 @@ TEST_F(Environment, ARetentionMayNeverEndAndFailuresHaveTheirOwn) {
   setenv("ONCE_RETENTION", "never", 1);
   setenv("ONCE_FAILURE_RETENTION", "1h", 1);
   EXPECT_EQ(read(), (Policy{.retention = forever, .failure_retention = std::chrono::hours(1)}));
-  EXPECT_THAT(told, testing::ElementsAre("ONCE_RETENTION=never, ONCE_FAILURE_RETENTION=1h"));
+  EXPECT_THAT(told, ::testing::ElementsAre("ONCE_RETENTION=never, ONCE_FAILURE_RETENTION=1h"));
 }
 
 TEST_F(Environment, RefusesWhatIsNoTimeOrOutOfRangeByName) {
-  using testing::HasSubstr;
-  using testing::StartsWith;
+  using ::testing::HasSubstr;
+  using ::testing::StartsWith;
   for (const char* const bad : {"5", "five", "5 m", "-5m", "5M", "99999999999d", "5m5s", " 5m"}) {
     EXPECT_THAT(refusal("ONCE_LEASE", bad), StartsWith(std::string("ONCE_LEASE=") + bad + " is not a duration")) << bad;
   }
@@ -86,5 +86,5 @@ TEST_F(Environment, RefusesWhatIsNoTimeOrOutOfRangeByName) {
   EXPECT_TRUE(told.empty()) << "nothing is told of settings that are refused";
 }
 
-}  // namespace
+}  // namespace environment_test
 }  // namespace once

@@ -9,7 +9,7 @@
 #include <once/testing/records.hpp>
 
 namespace once::testing {
-namespace {
+namespace faulty_store_test {
 
 using Kind = Fault::Kind;
 
@@ -217,5 +217,5 @@ TEST(FaultyStore, bad_arguments_are_misuse) {
   EXPECT_THROW(store.set_plan(nullptr), Exception);
 }
 
-}  // namespace
+}  // namespace faulty_store_test
 }  // namespace once::testing

@@ -6,7 +6,7 @@
 #include <once/testing/manual_time.hpp>
 
 namespace once::testing {
-namespace {
+namespace manual_time_test {
 
 using namespace std::chrono_literals;
 
@@ -114,5 +114,5 @@ TEST(SeededRandom, repeats_itself) {
   EXPECT_TRUE(one.chance(1000));
 }
 
-}  // namespace
+}  // namespace manual_time_test
 }  // namespace once::testing

@@ -11,7 +11,7 @@
 #include <once/platform/system.hpp>
 
 namespace once {
-namespace {
+namespace random_test {
 
 using Draw = std::array<std::uint8_t, 16>;
 
@@ -71,7 +71,7 @@ TEST(Random, parent_and_children_draw_differently) {
       draw_several_blocks(all);
       const std::array<Draw, 2> mine{first, draw()};
       const bool written = write(ends[1], mine.data(), sizeof mine) == static_cast<ssize_t>(sizeof mine);
-      _exit(written && !testing::Test::HasFailure() ? 0 : 1);
+      _exit(written && !::testing::Test::HasFailure() ? 0 : 1);
     }
     close(ends[1]);
     std::array<Draw, 2> theirs{};
@@ -85,5 +85,5 @@ TEST(Random, parent_and_children_draw_differently) {
   draw_several_blocks(all);
 }
 
-}  // namespace
+}  // namespace random_test
 }  // namespace once

@@ -25,7 +25,7 @@
 #include <once/callback.hpp>
 
 namespace once {
-namespace {
+namespace shared_loop_test {
 
 using Id = std::thread::id;
 using Told = Callback<void(int)>;
@@ -563,5 +563,5 @@ TEST_F(SharedLoopTest, ManyCallersOfAllKinds) {
   EXPECT_EQ(wrong, 0);
 }
 
-}  // namespace
+}  // namespace shared_loop_test
 }  // namespace once

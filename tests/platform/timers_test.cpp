@@ -11,7 +11,7 @@
 #include <once/platform/system.hpp>
 
 namespace once {
-namespace {
+namespace timers_test {
 
 using namespace std::chrono_literals;
 
@@ -177,5 +177,5 @@ TEST(ProcessName, is_host_and_pid) {
   EXPECT_GT(name.size(), std::to_string(getpid()).size() + 1) << name;
 }
 
-}  // namespace
+}  // namespace timers_test
 }  // namespace once

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 namespace once {
-namespace {
+namespace wait_test {
 
 TEST(Wait, ACompletionInsideTheCallNeedsNoOther) {
   EXPECT_EQ(wait_for<int>([](Callback<void(int)> done) { done(17); }), 17);
@@ -61,5 +61,5 @@ TEST(Wait, ManySleepersAreEachWokenWithTheirOwn) {
   EXPECT_EQ(wrong, 0);
 }
 
-}  // namespace
+}  // namespace wait_test
 }  // namespace once

@@ -8,7 +8,7 @@
 #include "platform/word_lock.hpp"
 
 namespace once {
-namespace {
+namespace word_lock_test {
 
 // More threads than processors, and an owner that gives its processor away: most of them find it taken, and sleep.
 TEST(WordLock, lets_one_thread_in_at_a_time) {
@@ -36,5 +36,5 @@ TEST(WordLock, lets_one_thread_in_at_a_time) {
   EXPECT_EQ(count, threads * rounds);
 }
 
-}  // namespace
+}  // namespace word_lock_test
 }  // namespace once

@@ -29,7 +29,7 @@
 #include "stores/postgresql/schema_sql.hpp"
 
 namespace once::testing {
-namespace {
+namespace companion_test {
 
 using namespace std::chrono_literals;
 using stores::PostgresqlWork;
@@ -466,5 +466,5 @@ TEST_F(PostgresqlCompanion, TheLastCompletionMayDestroyTheStore) {
   EXPECT_EQ(blocking::get(*store, "a").record->state, State::completed);
 }
 
-}  // namespace
+}  // namespace companion_test
 }  // namespace once::testing

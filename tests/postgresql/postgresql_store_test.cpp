@@ -24,7 +24,7 @@
 #include "stores/postgresql/schema_sql.hpp"
 
 namespace once::testing {
-namespace {
+namespace postgresql_store_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -677,5 +677,5 @@ TEST_F(PostgresqlStoreTest, SweepsManyAndPassesByWhatIsLocked) {
   EXPECT_EQ(blocking::sweep(store(), Time{Millis{5}}, 5'000).removed, 1U);
 }
 
-}  // namespace
+}  // namespace postgresql_store_test
 }  // namespace once::testing

@@ -11,7 +11,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace admin_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -99,7 +99,7 @@ TEST_F(AdminTest, CountsWithoutKeys) {
   ask(post("secret-key"));
   ask(post("secret-key", "other"));
   ask("BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n");
-  options.metrics->count(Event{.kind = EventKind::took_over});
+  options.metrics->count(once::Event{.kind = EventKind::took_over});
   const Message answer = page("/metrics");
   EXPECT_EQ(answer.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
   const std::string& text = answer.body;
@@ -471,5 +471,5 @@ TEST(Metrics, BucketsAddUp) {
   EXPECT_THAT(text, HasSubstr("once_proxy_connections 7\n"));
 }
 
-}  // namespace
+}  // namespace admin_test
 }  // namespace once::proxy

@@ -2,7 +2,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace balancers_test {
 
 using ::testing::HasSubstr;
 
@@ -151,5 +151,5 @@ TEST_F(BalancersTest, AClientHasSoManyConnections) {
   for (Line& line : many) EXPECT_TRUE(line.read_message());
 }
 
-}  // namespace
+}  // namespace balancers_test
 }  // namespace once::proxy

@@ -2,7 +2,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace buffers_test {
 
 using ::testing::HasSubstr;
 
@@ -52,5 +52,5 @@ TEST_F(ProxyTest, AnAnswerIsKeptWhateverRoomThereIs) {
   EXPECT_EQ(runs(), 1U);
 }
 
-}  // namespace
+}  // namespace buffers_test
 }  // namespace once::proxy

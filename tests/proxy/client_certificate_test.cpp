@@ -17,7 +17,7 @@
 #include "tls_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace client_certificate_test {
 
 namespace fake = once::testing::fake;
 using ::testing::HasSubstr;
@@ -396,5 +396,5 @@ TEST_F(ClientCertificateTest, AnAuthorityInBetweenWillDo) {
   EXPECT_EQ(ask_as(&mallory, post("k")), "");
 }
 
-}  // namespace
+}  // namespace client_certificate_test
 }  // namespace once::proxy

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace once::proxy {
-namespace {
+namespace clients_test {
 
 constexpr std::size_t mib = std::size_t{1} << 20U;
 
@@ -59,5 +59,5 @@ TEST(Clients, HoldSoMuchEachAndTogether) {
   EXPECT_EQ(clients.buffered_bytes(), 0U);
 }
 
-}  // namespace
+}  // namespace clients_test
 }  // namespace once::proxy

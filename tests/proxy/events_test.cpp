@@ -4,7 +4,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace events_test {
 
 using ::testing::HasSubstr;
 
@@ -102,5 +102,5 @@ TEST_F(EventsTest, OfHttp10EndWithTheConnection) {
   EXPECT_EQ(logged(0).fate, "store");
 }
 
-}  // namespace
+}  // namespace events_test
 }  // namespace once::proxy

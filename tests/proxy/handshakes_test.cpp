@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 namespace once::proxy {
-namespace {
+namespace handshakes_test {
 
 using std::chrono::seconds;
 using ::testing::ElementsAre;
@@ -84,5 +84,5 @@ TEST(HandshakeFaults, AreToldByOpenSslsReasons) {
   EXPECT_EQ(refused(X509_V_ERR_EE_KEY_TOO_SMALL), HandshakeFault::client_certificate_bad);
 }
 
-}  // namespace
+}  // namespace handshakes_test
 }  // namespace once::proxy

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace once::proxy {
-namespace {
+namespace head_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -217,5 +217,5 @@ TEST(Problem, IsJson) {
   EXPECT_EQ(answer.status, 431U);
 }
 
-}  // namespace
+}  // namespace head_test
 }  // namespace once::proxy

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 namespace once::proxy {
-namespace {
+namespace incoming_test {
 
 using ::testing::ElementsAre;
 
@@ -223,5 +223,5 @@ TEST(Incoming, AnswersThatHaveNoBody) {
   EXPECT_TRUE(message.keep_alive());
 }
 
-}  // namespace
+}  // namespace incoming_test
 }  // namespace once::proxy

@@ -4,7 +4,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace load_test {
 
 TEST_F(ProxyTest, UnderLoadNoKeyRunsTwice) {
   constexpr int clients = 12;
@@ -67,5 +67,5 @@ TEST_F(ProxyTest, UnderLoadNoKeyRunsTwice) {
   }
 }
 
-}  // namespace
+}  // namespace load_test
 }  // namespace once::proxy

@@ -12,7 +12,7 @@
 #include <boost/asio/post.hpp>
 
 namespace once::proxy {
-namespace {
+namespace loop_test {
 
 // Something that is begun on a loop and whose end the test holds in its hand.
 class LoopTest : public ::testing::Test {
@@ -151,5 +151,5 @@ TEST_F(LoopTest, ConnectionsOfCoroutinesGoWithTheLoop) {
   loop.reset();  // The sanitizer would see the connection leave what is gone.
 }
 
-}  // namespace
+}  // namespace loop_test
 }  // namespace once::proxy

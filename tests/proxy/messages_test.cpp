@@ -2,7 +2,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace messages_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -272,5 +272,5 @@ TEST_F(ProxyTest, LargeBodiesStreamThrough) {
   EXPECT_TRUE(answer->body == large);
 }
 
-}  // namespace
+}  // namespace messages_test
 }  // namespace once::proxy

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 namespace once::proxy {
-namespace {
+namespace names_test {
 
 using ::testing::HasSubstr;
 
@@ -170,5 +170,5 @@ TEST_F(NamesTest, TheSystemIsAsked) {
   EXPECT_EQ(found->endpoints.front().port(), 80);
 }
 
-}  // namespace
+}  // namespace names_test
 }  // namespace once::proxy

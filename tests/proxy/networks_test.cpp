@@ -11,7 +11,7 @@
 #include <once/error.hpp>
 
 namespace once::proxy {
-namespace {
+namespace networks_test {
 
 using ::testing::HasSubstr;
 
@@ -66,5 +66,5 @@ TEST(ClientBehind, IsTheLastThatIsNotTrusted) {
   EXPECT_EQ(client("fd00::5", {"::ffff:198.51.100.7"}), "198.51.100.7");
 }
 
-}  // namespace
+}  // namespace networks_test
 }  // namespace once::proxy

@@ -6,7 +6,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace operations_test {
 
 using ::testing::HasSubstr;
 
@@ -373,5 +373,5 @@ TEST_F(ProxyTest, KeysInTheBody) {
   EXPECT_EQ(request(1).body, "{}");
 }
 
-}  // namespace
+}  // namespace operations_test
 }  // namespace once::proxy

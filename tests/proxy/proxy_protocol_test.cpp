@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace once::proxy {
-namespace {
+namespace proxy_protocol_test {
 
 using Kind = ProxyHeader::Kind;
 
@@ -131,5 +131,5 @@ TEST(ProxyProtocol, WhatIsNoneIsSeen) {
   }
 }
 
-}  // namespace
+}  // namespace proxy_protocol_test
 }  // namespace once::proxy

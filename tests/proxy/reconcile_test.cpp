@@ -9,7 +9,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace reconcile_test {
 
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -249,5 +249,5 @@ TEST(ReconcileOptions, AreRefusedIfTheyCouldMisleadTheProxy) {
   }
 }
 
-}  // namespace
+}  // namespace reconcile_test
 }  // namespace once::proxy

@@ -4,7 +4,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace refusals_test {
 
 std::string repeated(std::string_view text, std::size_t times) {
   std::string out;
@@ -228,5 +228,5 @@ TEST(ParseService, TakesAUrlWithoutAPath) {
   }
 }
 
-}  // namespace
+}  // namespace refusals_test
 }  // namespace once::proxy

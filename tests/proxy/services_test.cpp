@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 namespace once::proxy {
-namespace {
+namespace services_test {
 
 using std::chrono::seconds;
 using ::testing::ElementsAre;
@@ -305,5 +305,5 @@ TEST_F(ServicesTest, OneThatSpeaksAnotherProtocolIsAnother) {
   EXPECT_EQ(text.find("available{"), text.rfind("available{"));
 }
 
-}  // namespace
+}  // namespace services_test
 }  // namespace once::proxy

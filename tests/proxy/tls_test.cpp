@@ -13,7 +13,7 @@
 #include "tls_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace tls_test {
 
 using ::testing::HasSubstr;
 
@@ -456,5 +456,5 @@ TEST_F(ProxyTlsTest, LargeBodiesStreamThrough) {
   }
 }
 
-}  // namespace
+}  // namespace tls_test
 }  // namespace once::proxy

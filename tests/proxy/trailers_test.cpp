@@ -2,7 +2,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace trailers_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -72,5 +72,5 @@ TEST_F(ProxyTest, AnAnswerThatIsTooLargeHasItsHeadOnly) {
   EXPECT_EQ(answer.header("Authorization"), "");
 }
 
-}  // namespace
+}  // namespace trailers_test
 }  // namespace once::proxy

@@ -4,7 +4,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace tunnel_test {
 
 using ::testing::HasSubstr;
 
@@ -157,5 +157,5 @@ TEST_F(ProxyTest, ADrainLeavesTunnelsAloneUntilItsEnd) {
   arrived.wait();
 }
 
-}  // namespace
+}  // namespace tunnel_test
 }  // namespace once::proxy

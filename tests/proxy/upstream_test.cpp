@@ -4,7 +4,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace upstream_test {
 
 using ::testing::HasSubstr;
 
@@ -480,5 +480,5 @@ TEST_F(ProxyTest, ARouteMayWaitLongerThanTheOthers) {
   EXPECT_EQ(patient.read_message()->body, "late");
 }
 
-}  // namespace
+}  // namespace upstream_test
 }  // namespace once::proxy

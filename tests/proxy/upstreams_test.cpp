@@ -7,7 +7,7 @@
 #include "proxy_test.hpp"
 
 namespace once::proxy {
-namespace {
+namespace upstreams_test {
 
 using ::testing::HasSubstr;
 
@@ -300,5 +300,5 @@ TEST_F(UpstreamsTest, ChangesUnderLoadLoseNothing) {
   for (const LogLine& line : log) EXPECT_EQ(line.status, 200U) << line.cause;
 }
 
-}  // namespace
+}  // namespace upstreams_test
 }  // namespace once::proxy

@@ -24,7 +24,7 @@
 #include "sound.hpp"
 
 namespace once::testing {
-namespace {
+namespace companion_test {
 
 using namespace std::chrono_literals;
 using stores::SqliteWork;
@@ -337,5 +337,5 @@ TEST_F(SqliteCompanion, ATableMayChangeBetweenTwoOfThem) {
             Answer::Status::done);
 }
 
-}  // namespace
+}  // namespace companion_test
 }  // namespace once::testing

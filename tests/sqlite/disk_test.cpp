@@ -35,7 +35,7 @@
 #include "sound.hpp"
 
 namespace once::testing {
-namespace {
+namespace disk_test {
 
 using stores::make_sqlite_store;
 
@@ -692,5 +692,5 @@ std::vector<std::uint64_t> seeds() {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, SqliteDiskWorld, ::testing::ValuesIn(seeds()));
 
-}  // namespace
+}  // namespace disk_test
 }  // namespace once::testing

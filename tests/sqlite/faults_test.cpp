@@ -40,7 +40,7 @@
 #include "sound.hpp"
 
 namespace once::testing {
-namespace {
+namespace faults_test {
 
 using stores::make_sqlite_store;
 using ::testing::AllOf;
@@ -746,5 +746,5 @@ TEST_F(SqliteFaults, KillingProcessesAtRandomMomentsLosesNothingAcknowledged) {
   EXPECT_GT(acknowledged.size(), 500U);
 }
 
-}  // namespace
+}  // namespace faults_test
 }  // namespace once::testing

@@ -30,7 +30,7 @@
 #include "sound.hpp"
 
 namespace once::testing {
-namespace {
+namespace key_index_test {
 
 using stores::make_sqlite_store;
 using ::testing::HasSubstr;
@@ -495,5 +495,5 @@ TEST_F(SqliteKeys, ARowThatTheTableHasLostIsReportedAndTheTableCanBeMadeAnew) {
   expect_there(*store, 0, 300);
 }
 
-}  // namespace
+}  // namespace key_index_test
 }  // namespace once::testing

@@ -16,7 +16,7 @@
 #include "scratch.hpp"
 
 namespace once::testing {
-namespace {
+namespace names_test {
 
 namespace fs = std::filesystem;
 using stores::make_sqlite_store;
@@ -160,5 +160,5 @@ TEST_F(SqliteNames, ALinkInThePlaceOfALogOrALockIsRefused) {
   }
 }
 
-}  // namespace
+}  // namespace names_test
 }  // namespace once::testing

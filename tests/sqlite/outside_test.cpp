@@ -24,7 +24,7 @@
 #include "stores/sqlite/outside_writes.hpp"
 
 namespace once::testing {
-namespace {
+namespace outside_test {
 
 using stores::make_sqlite_store;
 using ::testing::HasSubstr;
@@ -306,5 +306,5 @@ TEST_F(SqliteOutside, AKeyThatStandsTwiceIsReported) {
   }
 }
 
-}  // namespace
+}  // namespace outside_test
 }  // namespace once::testing

@@ -35,7 +35,7 @@
 #include "stores/sqlite/schema.hpp"
 
 namespace once::testing {
-namespace {
+namespace sqlite_store_test {
 
 using stores::make_sqlite_store;
 using stores::SqliteOptions;
@@ -641,5 +641,5 @@ TEST(SqliteHash, IsSipHash13) {
   EXPECT_EQ(hash_of_first(63), 0x9D199062B7BBB3A8U);
 }
 
-}  // namespace
+}  // namespace sqlite_store_test
 }  // namespace once::testing

@@ -33,7 +33,7 @@
 #include "sound.hpp"
 
 namespace once::testing {
-namespace {
+namespace transaction_test {
 
 using namespace std::chrono_literals;
 using stores::FinishRefused;
@@ -666,5 +666,5 @@ INSTANTIATE_TEST_SUITE_P(Steps, SqliteOwnKilled,
                          ::testing::Values(Step::before, Step::begun, Step::written, Step::finished, Step::committed,
                                            Step::told));
 
-}  // namespace
+}  // namespace transaction_test
 }  // namespace once::testing

@@ -9,7 +9,7 @@
 #include <utility>
 
 namespace once::stores {
-namespace {
+namespace open_sqlite_test {
 
 // Every member, so that a new one does not compile until it is named here: with a parameter below, or for tests.
 auto members(const SqliteOptions& options) {
@@ -69,5 +69,5 @@ TEST(OpenSqlite, WhatIsNotGivenIsTheDefault) {
   EXPECT_EQ(members(options_of("sqlite:a.db")), members(usual));
 }
 
-}  // namespace
+}  // namespace open_sqlite_test
 }  // namespace once::stores

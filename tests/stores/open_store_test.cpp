@@ -13,7 +13,7 @@
 #include "stores/open_postgresql.hpp"
 
 namespace once {
-namespace {
+namespace open_store_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -213,5 +213,5 @@ TEST_F(OpenStore, OneUrlOpensBoth) {
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/none.db"));
 }
 
-}  // namespace
+}  // namespace open_store_test
 }  // namespace once

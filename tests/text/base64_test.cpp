@@ -5,7 +5,7 @@
 #include <string>
 
 namespace once::text {
-namespace {
+namespace base64_test {
 
 TEST(Base64, Rfc4648Examples) {  // RFC 4648, section 10.
   const std::string bytes = "foobar";
@@ -50,5 +50,5 @@ TEST(Base64, SaysWhatIsWrong) {
   EXPECT_EQ(problem, "the last character has bits that belong to no byte");
 }
 
-}  // namespace
+}  // namespace base64_test
 }  // namespace once::text

@@ -6,7 +6,7 @@
 #include "text/percent.hpp"
 
 namespace once::text {
-namespace {
+namespace hex_percent_test {
 
 TEST(Hex, PairsOfDigits) {
   EXPECT_EQ(from_hex("00fF61"), std::string("\0\xff\x61", 3));
@@ -33,5 +33,5 @@ TEST(Percent, AnEscapeHasTwoDigits) {
   EXPECT_EQ(percent_decoded("%2F%41%", [](char c) { return c != '/'; }), "%2FA%");
 }
 
-}  // namespace
+}  // namespace hex_percent_test
 }  // namespace once::text

@@ -7,7 +7,7 @@
 #include <string>
 
 namespace once::text {
-namespace {
+namespace number_test {
 
 TEST(Numbers, Read) {
   EXPECT_EQ(to_double("1e400"), std::numeric_limits<double>::infinity());
@@ -36,5 +36,5 @@ TEST(Numbers, ArrayIndices) {
   }
 }
 
-}  // namespace
+}  // namespace number_test
 }  // namespace once::text

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace once::text {
-namespace {
+namespace prometheus_test {
 
 using namespace std::chrono_literals;
 
@@ -44,5 +44,5 @@ TEST(Exposition, BucketsAddUp) {
             "h_bucket{le=\"0.5\"} 0\nh_bucket{le=\"1\"} 0\nh_bucket{le=\"+Inf\"} 0\nh_sum 0\nh_count 0\n");
 }
 
-}  // namespace
+}  // namespace prometheus_test
 }  // namespace once::text

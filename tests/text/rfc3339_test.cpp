@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace once::text {
-namespace {
+namespace rfc3339_test {
 
 TEST(Rfc3339, Writes) {
   EXPECT_EQ(rfc3339(Time{}), "1970-01-01T00:00:00.000Z");
@@ -37,5 +37,5 @@ TEST(Rfc3339, ReadsWhatServicesWrite) {
   }
 }
 
-}  // namespace
+}  // namespace rfc3339_test
 }  // namespace once::text

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace once::text {
-namespace {
+namespace utf8_test {
 
 TEST(Utf8, Utf16Order) {
   const std::vector<std::string> sorted{"",           "a",           "ab",           "b",
@@ -33,5 +33,5 @@ TEST(Utf8, ReplacesWhatIsNoUtf8) {
   EXPECT_EQ(replace_invalid_utf8("h\xC3\xA9\xF0\x9F\x98\x80"), "h\xC3\xA9\xF0\x9F\x98\x80");
 }
 
-}  // namespace
+}  // namespace utf8_test
 }  // namespace once::text
