@@ -132,6 +132,16 @@ function(once_program target)
   endif()
 endfunction()
 
+# once_long(<test> ...): tests that take long begin first, so that none runs alone at the end. ctest knows no times yet
+# where it has not run before.
+function(once_long)
+  foreach(test IN LISTS ARGN)
+    if(TEST ${test})
+      set_tests_properties(${test} PROPERTIES COST 100)
+    endif()
+  endforeach()
+endfunction()
+
 # once_test(<name> SOURCES ... LIBS ... [TIMEOUT seconds] [SERIAL] [ARGS ...] [NOT_UNDER address|thread ...])
 #
 # A GoogleTest program <name>_test that is one entry of ctest, labelled with its folder below tests/. One entry for
