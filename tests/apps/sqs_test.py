@@ -159,6 +159,11 @@ class Queues(harness.Case):
         lines = [json.loads(line) for line in done.stderr.decode().splitlines()]
         return [line for line in lines if "key_hash" not in line]
 
+    def ends(self, done):
+        """How each message ended. moto answers 500 now and then, when its set of groups changes while it reads it for
+        another request; the poller reports that, and asks again."""
+        return [event["end"] for event in self.events(done) if "end" in event]
+
     def start_idle(self, *flags):
         """A poller that waits for messages, and its queue."""
         queue = SilentQueue()
@@ -186,8 +191,7 @@ class Sqs(Queues):
         ran = [json.loads(line)["order"] for line in self.path("ran").read_text().splitlines()]
         self.assertEqual(sorted(ran), list(range(10)))
         self.assertEqual(self.left(url), (0, 0))
-        ends = collections.Counter(event["end"] for event in self.events(done))
-        self.assertEqual(ends, {"executed": 10, "replayed": 20})
+        self.assertEqual(collections.Counter(self.ends(done)), {"executed": 10, "replayed": 20})
 
     def test_operators_get_counts_and_probes(self):
         url = self.make_queue()
@@ -279,7 +283,7 @@ class Sqs(Queues):
                               "sh", "-c", "echo done >>ran"), 0)
         done = self.drain("--log", "json", "--", "sh", "-c", "echo again >>ran")
         self.expect(done, 0)
-        self.assertEqual([event["end"] for event in self.events(done)], ["replayed"])
+        self.assertEqual(self.ends(done), ["replayed"])
         self.assertEqual(self.lines(), ["done"])
         self.assertEqual(self.left(url), (0, 0))
 
