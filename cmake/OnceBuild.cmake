@@ -112,7 +112,7 @@ function(once_precompile target kind)
 endfunction()
 
 # once_join(<out> <target> <source> ...): what to compile in place of these sources of the calling folder. With ONCE_UNITY
-# they are joined by eights. CMake's UNITY_BUILD does that with absolute paths, so that ccache knows nothing in another
+# they are joined by sixteens. CMake's UNITY_BUILD does that with absolute paths, so that ccache knows nothing in another
 # clone; these are relative.
 function(once_join out target)
   set(${out} ${ARGN} PARENT_SCOPE)
@@ -124,8 +124,8 @@ function(once_join out target)
   file(RELATIVE_PATH back "${folder}" "${CMAKE_CURRENT_SOURCE_DIR}")
   set(joined "")
   math(EXPR last "${count} - 1")
-  foreach(begin RANGE 0 ${last} 8)
-    list(SUBLIST ARGN ${begin} 8 sources)
+  foreach(begin RANGE 0 ${last} 16)
+    list(SUBLIST ARGN ${begin} 16 sources)
     list(TRANSFORM sources REPLACE "(.+)" "#include \"${back}/\\1\"\n")
     string(JOIN "" content ${sources})
     file(CONFIGURE OUTPUT "${folder}/${target}_${begin}.cpp" CONTENT "${content}")

@@ -11,7 +11,7 @@ namespace once {
 
 namespace {
 
-constexpr int level = 1;  // The fastest, because the caller of a finish waits for it.
+constexpr int compression_level = 1;  // The fastest, because the caller of a finish waits for it.
 
 struct FreeContext {
   void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
@@ -28,7 +28,7 @@ std::optional<Result> compressed(const Result& result, std::size_t most_bytes) {
   if (context == nullptr) return std::nullopt;
   std::string smaller(std::min(bytes.size() - bytes.size() / 10, most_bytes), '\0');
   const std::size_t size =
-      ZSTD_compressCCtx(context.get(), smaller.data(), smaller.size(), bytes.data(), bytes.size(), level);
+      ZSTD_compressCCtx(context.get(), smaller.data(), smaller.size(), bytes.data(), bytes.size(), compression_level);
   if (ZSTD_isError(size) != 0) return std::nullopt;  // No room: it is not small enough.
   smaller.resize(size);
   smaller.shrink_to_fit();

@@ -104,7 +104,7 @@ std::optional<Cursor> cursor_from_text(std::string_view text, const ServicePtr& 
 
 using ListDone = Callback<void(ListPage)>;
 
-void fail(const ServicePtr& service, ListDone& done, Error error) {
+void fail_list(const ServicePtr& service, ListDone& done, Error error) {
   ListPage page;
   page.error = service->named(std::move(error));
   service->complete(done, std::move(page));
@@ -113,7 +113,7 @@ void fail(const ServicePtr& service, ListDone& done, Error error) {
 // One page of a list: one request.
 void give_page(const ServicePtr& service, const ListQuery& query, Outcome outcome, std::optional<std::uint32_t> shard,
                ListDone& done) {
-  if (outcome.error) return fail(service, done, *std::move(outcome.error));
+  if (outcome.error) return fail_list(service, done, *std::move(outcome.error));
   ListPage page;
   for (const Item& item : outcome.answer.items) {
     auto key = service->format().key_of(item);
@@ -327,13 +327,13 @@ class Sweep : public std::enable_shared_from_this<Sweep> {
 
 void list(const ServicePtr& service, ListQuery query, Callback<void(ListPage)> done) {
   if (query.limit < 1 || query.limit > max_page) {
-    return fail(service, done,
-                {ErrorKind::misuse,
-                 "a page holds 1 to " + std::to_string(max_page) + " records, not " + std::to_string(query.limit)});
+    return fail_list(service, done,
+                     {ErrorKind::misuse, "a page holds 1 to " + std::to_string(max_page) + " records, not " +
+                                             std::to_string(query.limit)});
   }
   if (!query.cursor.empty()) {
     const auto cursor = cursor_from_text(query.cursor, service);
-    if (!cursor) return fail(service, done, {ErrorKind::misuse, "the cursor is not one of a page of this store"});
+    if (!cursor) return fail_list(service, done, {ErrorKind::misuse, "the cursor is not one of a page of this store"});
     if (!cursor->shard) return list_table(service, std::move(query), cursor->key, std::move(done));
     return list_index(service, std::move(query), *cursor->shard, cursor->key, std::move(done));
   }
