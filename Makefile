@@ -11,7 +11,7 @@ help:
 	@echo 'make build   the program, at build/once'
 	@echo 'make run     a payments service behind once proxy, and a storm of clients and crashes; up until Ctrl-C'
 	@echo 'make demo    the same, and ends: nothing may be charged twice'
-	@echo 'make test    all tests'
+	@echo 'make test    all tests; SELECTED=true: of the rare ones some, as CI does'
 	@echo 'make proof   histories from real stores under faults, judged by checkers of their own; PROOF_TIME=2h, default 20m;'
 	@echo '             RIVALS=true: the same faults on other libraries; RESUME=true: goes on where it was interrupted;'
 	@echo '             PAGE=true: writes its page, docs/proof.md'
@@ -46,7 +46,7 @@ test:
 	@command -v go >/dev/null || $(SETUP) go
 	@tools/go-tools >/dev/null
 	@tools/lambda-emulator >/dev/null
-	@tools/test dev
+	@tools/test dev $(if $(SELECTED),--selected)
 
 proof:
 	@$(SETUP) build test

@@ -132,12 +132,22 @@ function(once_program target)
   endif()
 endfunction()
 
-# once_long(<test> ...): tests that take long begin first, so that none runs alone at the end. ctest knows no times yet
-# where it has not run before.
-function(once_long)
+# once_long(<seconds> <test> ...): tests that take long begin first, so that none runs alone at the end. ctest knows no
+# times yet where it has not run before. tools/selection counts with the seconds; they are rough.
+function(once_long seconds)
   foreach(test IN LISTS ARGN)
     if(TEST ${test})
-      set_tests_properties(${test} PROPERTIES COST 100)
+      set_tests_properties(${test} PROPERTIES COST ${seconds})
+    endif()
+  endforeach()
+endfunction()
+
+# once_rare(<test> ...): tests that say little of how once behaves: of packages, templates, benchmarks, tests of tests. A
+# default run of .ci/run has only those that tools/selection chooses; `make test` has all.
+function(once_rare)
+  foreach(test IN LISTS ARGN)
+    if(TEST ${test})
+      set_property(TEST ${test} APPEND PROPERTY LABELS rare)
     endif()
   endforeach()
 endfunction()

@@ -46,8 +46,10 @@ add_subdirectory(tests/none)
 }
 PRESETS = {
     "version": 6,
-    "configurePresets": [{"name": "dev", "generator": "Ninja", "binaryDir": "${sourceDir}/build/dev"}],
-    "testPresets": [{"name": "dev", "configurePreset": "dev"}],
+    "configurePresets": [
+        {"name": "asan", "generator": "Ninja", "binaryDir": "${sourceDir}/build/asan", "cacheVariables": {"ONCE_SANITIZE": "address"}},
+        {"name": "dev", "generator": "Ninja", "binaryDir": "${sourceDir}/build/dev"},
+    ],
 }
 ALL = {"low", "high", "script", *(f"none_{number}" for number in range(1, NEITHER + 1))}
 
@@ -92,8 +94,8 @@ class Selection(unittest.TestCase):
         self.assertEqual(result.returncode, code, result.stderr)
         return result.stdout, result.stderr
 
-    def chosen(self, kind="tests", **more):
-        stdout, self.reason = self.tool("dev", kind, **more)
+    def chosen(self, kind="tests", preset="asan", **more):
+        stdout, self.reason = self.tool(preset, kind, **more)
         return {line.split()[0] for line in stdout.splitlines()}
 
     def shares(self):
@@ -142,7 +144,28 @@ class Selection(unittest.TestCase):
         found = self.chosen()
         self.assertIn("of the 63 that", self.reason)
         self.assertLess(len(found), len(ALL))
-        self.assertGreaterEqual(len(found), len(ALL) / 4)
+        self.assertGreaterEqual(len(found), len(ALL) / 10)
+
+    def test_the_limit_counts_seconds(self):
+        """A tenth of 63 tests of three seconds is 18 seconds. No affected test but the first may take more."""
+        self.write("CMakePresets.json", json.dumps(PRESETS) + "\n")
+        self.write("tests/none/CMakeLists.txt", FILES["tests/none/CMakeLists.txt"] +
+                   f"foreach(number RANGE 1 {NEITHER})\n  set_tests_properties(none_${{number}} PROPERTIES COST 1000)\nendforeach()\n")
+        self.chosen()
+        self.assertRegex(self.reason, r": [678] of the 63 that")
+
+    def test_without_a_sanitizer_only_rare_tests_are_subject_to_choice(self):
+        rare = {f"none_{number}" for number in range(1, NEITHER + 1)}
+        self.write("tests/none/CMakeLists.txt", FILES["tests/none/CMakeLists.txt"] +
+                   f'foreach(number RANGE 1 {NEITHER})\n  set_tests_properties(none_${{number}} PROPERTIES LABELS "none;rare")\nendforeach()\n')
+        seen = set()
+        for turn in range(10):
+            found = self.chosen(preset="dev", selection=f"{self.first} {turn} {self.first}")
+            self.assertLessEqual(ALL - rare, found)
+            self.assertLess(len(found & rare), len(rare) / 2)
+            seen |= found
+        self.assertEqual(seen, ALL)
+        self.assertEqual(self.chosen(preset="dev", selection="all"), ALL)
 
     def test_what_mirrors_a_change_comes_first(self):
         self.write("CMakePresets.json", json.dumps(PRESETS) + "\n")
@@ -175,11 +198,11 @@ class Selection(unittest.TestCase):
 
     def test_a_mistyped_choice_is_refused(self):
         for wrong in ("everything", f"{self.first} 1", f"{self.first} one {self.first}"):
-            self.tool("dev", "tests", selection=wrong, code=1)
-        self.tool("dev", "test", code=1)
+            self.tool("asan", "tests", selection=wrong, code=1)
+        self.tool("asan", "test", code=1)
 
     def test_targets_follow_a_test(self):
-        stdout, _ = self.tool("dev", "tests", selection="all")
+        stdout, _ = self.tool("asan", "tests", selection="all")
         self.assertIn("high high_test\n", stdout)
         self.assertIn("script\n", stdout)
 
