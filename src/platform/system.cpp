@@ -1,20 +1,17 @@
 #include <once/platform/system.hpp>
 
-#include <openssl/rand.h>
-#include <pthread.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -36,66 +33,28 @@ class SystemClock final : public Clock {
   [[nodiscard]] Uptime uptime() const noexcept override { return read(CLOCK_BOOTTIME); }
 };
 
-// Each thread keeps a block of random bytes, so an owner costs no system call. A fork empties the block: two processes
-// must never use the same bytes.
+// The kernel's bytes at the moment of use, and nothing kept: whatever copies this process with its memory (fork(),
+// clone(), a snapshot of a machine or of a function, CRIU) copies no byte that is still to be used. The system call
+// itself, as later C libraries answer getrandom() from a state in the process's memory.
 class SystemRandom final : public Random {
  public:
-  SystemRandom() {
-    pthread_atfork(nullptr, nullptr, [] {
-      block().left = 0;
-      forked.store(true, std::memory_order_relaxed);
-    });
-  }
-
+  // Ends the program, with what it says, if the kernel refuses, as a sandbox may make it: without an owner that nobody
+  // else has, nothing may run.
   void fill(std::span<std::uint8_t> out) noexcept override {
-    Block& own = block();
-    while (out.size() > own.left) {
-      const std::size_t count = own.left;
-      take(own, out.first(count));
-      out = out.subspan(count);
-      refill(own);
+    while (!out.empty()) {
+      const long got = syscall(SYS_getrandom, out.data(), out.size(), 0U);
+      if (got >= 0) {  // Over 256 bytes a signal may cut it short (getrandom(2)).
+        out = out.subspan(static_cast<std::size_t>(got));
+      } else if (errno != EINTR) {
+        no_bytes(errno);
+      }
     }
-    take(own, out);
   }
 
  private:
-  static constexpr std::size_t first_bytes = 1024;
-  struct Block {
-    std::array<std::uint8_t, 4096> bytes{};
-    std::size_t left = 0;   // Of its end.
-    bool refilled = false;  // The thread has used its first block.
-  };
-
-  static void take(Block& own, std::span<std::uint8_t> out) noexcept {
-    if (out.empty()) return;  // memcpy() takes no null pointer.
-    std::memcpy(out.data(), own.bytes.data() + (own.bytes.size() - own.left), out.size());
-    own.left -= out.size();
+  [[noreturn]] static void no_bytes(int error) {
+    throw std::system_error(error, std::generic_category(), "no random bytes from the kernel (getrandom)");
   }
-
-  static Block& block() noexcept {
-    constinit thread_local Block own;
-    return own;
-  }
-
-  // The kernel's generator takes 2 ns a byte, OpenSSL's an eighth of that, but half a millisecond to start. A short
-  // process never needs it. In a child of fork() OpenSSL's locks may be held by threads that do not exist.
-  static void refill(Block& own) noexcept {
-    if (std::exchange(own.refilled, true) && !forked.load(std::memory_order_relaxed) &&
-        RAND_bytes(own.bytes.data(), static_cast<int>(own.bytes.size())) == 1) {
-      own.left = own.bytes.size();
-      return;
-    }
-    // Fails only with EINTR; over 256 bytes a signal may also cut it short (getrandom(2)).
-    const std::span<std::uint8_t> end = std::span(own.bytes).last(first_bytes);
-    std::size_t got = 0;
-    while (got < end.size()) {
-      const ssize_t more = getrandom(end.data() + got, end.size() - got, 0);
-      if (more > 0) got += static_cast<std::size_t>(more);
-    }
-    own.left = end.size();
-  }
-
-  static inline std::atomic<bool> forked{false};
 };
 
 class SystemTimers final : public Timers {

@@ -11,8 +11,8 @@ namespace once {
 // CLOCK_REALTIME and CLOCK_BOOTTIME. One for the whole process.
 std::shared_ptr<Clock> system_clock();
 
-// Each thread reads its own blocks: the first from the kernel (getrandom), later ones from OpenSSL's generator, which
-// the kernel seeds. One for the whole process; safe across fork.
+// The kernel's (getrandom(2)), one system call a fill. Nothing is kept in memory, so copies of a process, by fork(), by
+// a snapshot or by CRIU, draw differently. One for the whole process.
 std::shared_ptr<Random> system_random();
 
 // One thread, started with the first timer. The destructor waits for a timer that is firing and drops the others. It
