@@ -86,8 +86,11 @@ function(once_precompile target kind)
       <algorithm> <array> <atomic> <charconv> <chrono> <condition_variable> <cstddef> <cstdint> <cstring> <exception>
       <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <system_error> <thread>
       <unordered_map> <utility> <variant> <vector>)
+    if(NOT kind STREQUAL "libraries")
+      list(APPEND headers <nlohmann/json.hpp>)
+    endif()
     if(kind STREQUAL "tests")
-      list(APPEND headers <filesystem> <fstream> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+      list(APPEND headers <filesystem> <fstream> <gmock/gmock.h> <gtest/gtest.h>)
     endif()
     file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/${owner}.cpp" CONTENT "")
     add_library(${owner} OBJECT "${CMAKE_BINARY_DIR}/${owner}.cpp")

@@ -48,6 +48,7 @@ PRESETS = {
     "version": 6,
     "configurePresets": [
         {"name": "asan", "generator": "Ninja", "binaryDir": "${sourceDir}/build/asan", "cacheVariables": {"ONCE_SANITIZE": "address"}},
+        {"name": "tsan", "generator": "Ninja", "binaryDir": "${sourceDir}/build/tsan", "cacheVariables": {"ONCE_SANITIZE": "thread"}},
         {"name": "dev", "generator": "Ninja", "binaryDir": "${sourceDir}/build/dev"},
     ],
 }
@@ -68,7 +69,7 @@ class Selection(unittest.TestCase):
         shutil.copy(ROOT / "tools/selection", self.root / "tools/selection")
         self.git("init", "--quiet", "--initial-branch=main")
         self.first = self.commit("the first")
-        self.landed(self.first, 1)
+        self.landed(self.first, 2)
 
     def write(self, name, text):
         path = self.root / name
@@ -100,12 +101,12 @@ class Selection(unittest.TestCase):
 
     def shares(self):
         """What is chosen without a change."""
-        return self.chosen(selection=f"{self.git('rev-parse', 'HEAD')} 1 {self.git('rev-parse', 'HEAD')}")
+        return self.chosen(selection=f"{self.git('rev-parse', 'HEAD')} 2 {self.git('rev-parse', 'HEAD')}")
 
     def affected_by(self, name, text="// Changed.\n"):
         shares = self.shares()
         self.write(name, (self.root / name).read_text(encoding="utf-8") + text)
-        found = self.chosen(selection=f"{self.git('rev-parse', 'HEAD')} 1 {self.git('rev-parse', 'HEAD')}")
+        found = self.chosen(selection=f"{self.git('rev-parse', 'HEAD')} 2 {self.git('rev-parse', 'HEAD')}")
         self.git("checkout", "--quiet", name)
         self.assertLessEqual(shares, found)
         # What both have cannot be told apart, so it is left to the caller's other changes.
@@ -171,7 +172,16 @@ class Selection(unittest.TestCase):
         self.write("CMakePresets.json", json.dumps(PRESETS) + "\n")
         self.write("src/low/low.cpp", FILES["src/low/low.cpp"] + "\n")
         for number in range(5):
-            self.assertIn("low", self.chosen(selection=f"{self.first} 1 {number}"))
+            self.assertIn("low", self.chosen(selection=f"{self.first} 2 {number}"))
+
+    def test_in_the_other_sanitizers_turn_only_few_affected_pieces_are_chosen(self):
+        self.assertEqual(self.chosen(selection=f"{self.first} 1 {self.first}"), set())
+        self.write("src/high/high.cpp", FILES["src/high/high.cpp"] + "\n")
+        self.assertEqual(self.chosen(selection=f"{self.first} 1 {self.first}"), {"high"})
+        self.assertEqual(self.chosen(preset="tsan", selection=f"{self.first} 2 {self.first}"), {"high"})
+        self.assertLess({"high"}, self.chosen(preset="tsan", selection=f"{self.first} 1 {self.first}"))
+        self.write("CMakePresets.json", json.dumps(PRESETS) + "\n")
+        self.assertEqual(self.chosen(selection=f"{self.first} 1 {self.first}"), set())
 
     def test_a_missing_or_foreign_base_selects_everything(self):
         (self.root / ".ci/landed").unlink()
@@ -209,9 +219,9 @@ class Selection(unittest.TestCase):
     def test_the_base_moves_forward_only_to_an_ancestor(self):
         second = self.commit("the second")
         self.tool("--landed")
-        self.assertEqual((self.root / ".ci/landed").read_text(encoding="utf-8"), f"{second} 2\n")
+        self.assertEqual((self.root / ".ci/landed").read_text(encoding="utf-8"), f"{second} 3\n")
         self.tool("--landed", "0" * 40, code=1)
-        self.assertEqual((self.root / ".ci/landed").read_text(encoding="utf-8"), f"{second} 2\n")
+        self.assertEqual((self.root / ".ci/landed").read_text(encoding="utf-8"), f"{second} 3\n")
 
     def test_a_stage_is_selected_by_its_files_or_its_turn(self):
         of_turns = [self.chosen("simulation", selection=f"{self.first} {turn} {self.first}") for turn in range(10)]
