@@ -152,16 +152,17 @@ function(once_rare)
   endforeach()
 endfunction()
 
-# once_test(<name> SOURCES ... LIBS ... [TIMEOUT seconds] [SERIAL] [ARGS ...] [NOT_UNDER address|thread ...])
+# once_test(<name> SOURCES ... LIBS ... [TIMEOUT seconds] [SERIAL] [ARGS ...] [SHARDS n] [NOT_UNDER address|thread ...])
 #
 # A GoogleTest program <name>_test that is one entry of ctest, labelled with its folder below tests/. One entry for
 # each program, not for each case: a process for each case costs more than the cases do, most of all under sanitizers.
 # One program for a folder where that is possible: most of a test's compilation is templates that its neighbours need
 # too. So each file has a namespace of its own, named after it, in place of an anonymous one.
 # It fails when it runs no case, and when a case is skipped or disabled. NOT_UNDER leaves it out where the named
-# sanitizer cannot work (say why beside it). ARGS go to the program.
+# sanitizer cannot work (say why beside it). ARGS go to the program. SHARDS: so many entries <name>_1 ... have the cases
+# of a long one among them.
 function(once_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;ARGS;NOT_UNDER")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT;SHARDS" "SOURCES;LIBS;ARGS;NOT_UNDER")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "once_test(${name}): no SOURCES, or unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -178,16 +179,31 @@ function(once_test name)
   endif()
   find_package(GTest REQUIRED)
   once_program(${name}_test TEST SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name}_test ${arg_ARGS})
   file(RELATIVE_PATH label "${once_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
-  set_tests_properties(${name} PROPERTIES
-    LABELS "${label}"
-    TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "GTEST_OUTPUT=xml:${once_BINARY_DIR}/test-results/${name}.xml;GTEST_COLOR=no"
-    FAIL_REGULAR_EXPRESSION "Running 0 tests;\\[  SKIPPED \\];YOU HAVE [0-9]+ DISABLED TEST")
-  if(arg_SERIAL)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  set(entries ${name})
+  if(arg_SHARDS)
+    set(entries "")
+    foreach(shard RANGE 1 ${arg_SHARDS})
+      list(APPEND entries ${name}_${shard})
+    endforeach()
   endif()
+  set(shard 0)
+  foreach(entry IN LISTS entries)
+    set(environment "GTEST_OUTPUT=xml:${once_BINARY_DIR}/test-results/${entry}.xml" GTEST_COLOR=no)
+    if(arg_SHARDS)
+      list(APPEND environment GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${shard})
+      math(EXPR shard "${shard} + 1")
+    endif()
+    add_test(NAME ${entry} COMMAND ${name}_test ${arg_ARGS})
+    set_tests_properties(${entry} PROPERTIES
+      LABELS "${label}"
+      TIMEOUT ${arg_TIMEOUT}
+      ENVIRONMENT "${environment}"
+      FAIL_REGULAR_EXPRESSION "Running 0 tests;\\[  SKIPPED \\];YOU HAVE [0-9]+ DISABLED TEST")
+    if(arg_SERIAL)
+      set_tests_properties(${entry} PROPERTIES RUN_SERIAL ON)
+    endif()
+  endforeach()
 endfunction()
 
 # once_server_test(<name> SOURCES ... LIBS ... [ARGS ...] [SERVER moto|postgresql [its options ...]] [TIMEOUT seconds]
