@@ -243,10 +243,10 @@ TEST_F(StoreLookTest, EndsWhileTheStoreDoesNotAnswer) {
 }
 
 TEST(StatsInterval, Words) {
-  EXPECT_EQ(parse_stats_interval("60s", "x"), Millis{60'000});
-  for (const char* const off : {"0", "0s", "off"}) EXPECT_EQ(parse_stats_interval(off, "x"), Millis{0}) << off;
+  EXPECT_EQ(parse_interval("60s", "x"), Millis{60'000});
+  for (const char* const off : {"0", "0s", "off"}) EXPECT_EQ(parse_interval(off, "x"), Millis{0}) << off;
   for (const char* const wrong : {"999ms", "never", "", "-1s"}) {
-    EXPECT_THROW(parse_stats_interval(wrong, "x"), Exception) << wrong;
+    EXPECT_THROW(parse_interval(wrong, "x"), Exception) << wrong;
   }
 }
 

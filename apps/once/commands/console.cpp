@@ -33,6 +33,7 @@
 #include "platform/file.hpp"
 #include "process/ask_command.hpp"
 #include "process/store_look.hpp"
+#include "process/sweeper.hpp"
 #include "settings/access.hpp"
 #include "settings/filters.hpp"
 
@@ -45,6 +46,7 @@ struct ConsoleFlags {
   std::string listen = "0";
   std::string who;
   std::string stats_interval = "60s";
+  std::string sweep_interval = "60s";
   std::string audit_log;  // Empty: none.
   bool read_only = false;
   std::string reconcile;  // Empty: no service is asked.
@@ -139,7 +141,8 @@ void wait_for_end(const Fd& signals, const std::function<void()>& enter) {
 }
 
 int console(const ConsoleFlags& flags) {
-  const Millis interval = parse_stats_interval(flags.stats_interval, "--stats-interval");
+  const Millis interval = parse_interval(flags.stats_interval, "--stats-interval");
+  const Millis sweeps = parse_interval(flags.sweep_interval, "--sweep-interval");
   const proxy::Address address = parse_admin(flags.listen, "--listen");
   if (!proxy::is_loopback(address)) {
     throw Exception(ErrorKind::misuse,
@@ -165,6 +168,10 @@ int console(const ConsoleFlags& flags) {
   Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr});
   std::optional<StoreLook> look;
   if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
+  std::optional<Sweeper> sweeper;
+  if (sweeps > Millis{0} && !flags.read_only) {
+    sweeper.emplace(SweeperOptions{.store = access.store, .offload = access.offload, .interval = sweeps});
+  }
   // The questions of `operators` use it, and end with them.
   const auto asking = flags.reconcile.empty() ? nullptr : std::make_unique<AskingCommand>(flags, access);
   Operators operators(access, no_token, overview_sources(look ? &*look : nullptr, nullptr), &console);
@@ -207,6 +214,7 @@ void add_console(CLI::App& app, Invocation& invocation) {
   command->add_option("--who", flags->who, "Who changes records in the page; kept in them (default: USER@HOST)");
   command->add_flag("--read-only", flags->read_only, "The page changes nothing");
   command->add_option("--stats-interval", flags->stats_interval, stats_interval_help)->capture_default_str();
+  command->add_option("--sweep-interval", flags->sweep_interval, sweep_interval_help)->capture_default_str();
   command->add_option("--audit-log", flags->audit_log, audit_log_help);
   command->add_option(
       "--reconcile", flags->reconcile,

@@ -33,6 +33,7 @@
 #include "output/text.hpp"
 #include "process/recent_events.hpp"
 #include "process/store_look.hpp"
+#include "process/sweeper.hpp"
 #include "settings/access.hpp"
 #include "settings/key_change.hpp"
 #include "settings/log.hpp"
@@ -256,8 +257,15 @@ int run_proxy(const ProxyCommand& command) {
   std::optional<StoreLook> look;
   if (settings.proxy.admin && settings.stats_interval > Millis{0}) {
     look.emplace(StoreLookOptions{.store = access.store, .interval = settings.stats_interval, .max_scopes = 0});
-    settings.proxy.more_metrics = [&look] { return look->text(); };
   }
+  std::optional<Sweeper> sweeper;
+  if (settings.sweep_interval > Millis{0}) {
+    sweeper.emplace(
+        SweeperOptions{.store = access.store, .offload = access.offload, .interval = settings.sweep_interval});
+  }
+  settings.proxy.more_metrics = [&look, &sweeper] {
+    return (look ? look->text() : std::string()) + (sweeper ? sweeper->text() : std::string());
+  };
   RecentEvents recent;
   std::optional<AuditLog> audit;
   if (!settings.audit_log.empty()) audit.emplace(settings.audit_log);

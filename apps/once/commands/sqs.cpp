@@ -36,6 +36,7 @@
 #include "process/sqs_work.hpp"
 #include "process/store_look.hpp"
 #include "process/supervise.hpp"
+#include "process/sweeper.hpp"
 #include "settings/access.hpp"
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
@@ -75,6 +76,7 @@ struct SqsOptions : WorkOptions {
   std::string output_limit = "64KiB";
   std::string derive_name;
   std::string reconcile_interval = "30s";
+  std::string sweep_interval = "60s";
   bool drain = false;
   LogFlags log;
   AdminFlags admin;
@@ -373,7 +375,8 @@ class Sqs {
     const Rules rules = the_rules();
     const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
     const Millis grace = parse_duration(options_.grace, "--grace");
-    const Millis stats_interval = parse_stats_interval(options_.admin.stats_interval, "--stats-interval");
+    const Millis stats_interval = parse_interval(options_.admin.stats_interval, "--stats-interval");
+    const Millis sweeps = parse_interval(options_.sweep_interval, "--sweep-interval");
     Signals signals;  // Before there are threads.
     const std::string told = told_variables(options_);
     if (!told.empty()) log_.note("from the environment: " + told);
@@ -460,11 +463,15 @@ class Sqs {
     if (!options_.admin.address.empty() && stats_interval > Millis{0}) {
       look.emplace(StoreLookOptions{.store = access.store, .interval = stats_interval});
     }
+    std::optional<Sweeper> sweeper;
+    if (sweeps > Millis{0}) {
+      sweeper.emplace(SweeperOptions{.store = access.store, .offload = access.offload, .interval = sweeps});
+    }
     AdminPort admin(
         options_.admin, access, engine,
         [&] {
           return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() +
-                 (look ? look->text() : std::string());
+                 (look ? look->text() : std::string()) + (sweeper ? sweeper->text() : std::string());
         },
         [&] { return stopping_ ? "stopping" : ""; }, overview_sources(look ? &*look : nullptr, recent.get()));
     if (asking) admin.ask_by(asking->reconciler());
@@ -690,6 +697,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--derive-name", options->derive_name,
                   "A name that makes the derived key differ from others, in ONCE_DERIVED_KEY or the header\n"
                   "(default: command, or post)");
+  sqs->add_option("--sweep-interval", options->sweep_interval, sweep_interval_help)->capture_default_str();
   sqs->add_option("--reconcile-interval", options->reconcile_interval,
                   "How often to look for unknown operations to ask about")
       ->capture_default_str();

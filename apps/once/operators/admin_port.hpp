@@ -33,7 +33,7 @@ struct AdminFlags {
   std::string metrics_token_file;
   std::string console_origin;          // See console_host().
   std::string audit_log;               // Empty: none.
-  std::string stats_interval = "60s";  // See parse_stats_interval(). Its caller looks at the store.
+  std::string stats_interval = "60s";  // See parse_interval(). Its caller looks at the store.
 };
 extern const char* const audit_log_help;
 void add_admin_flags(CLI::App& command, AdminFlags& flags);

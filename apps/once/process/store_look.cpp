@@ -56,7 +56,7 @@ const char* const stats_interval_help =
     "How often to count unknown, failed, lapsed and overdue records in the store, for\n"
     "/metrics of --admin; 0 or off: never";
 
-Millis parse_stats_interval(std::string_view text, std::string_view what) {
+Millis parse_interval(std::string_view text, std::string_view what) {
   if (text == "off" || text == "0" || text == "0s") return Millis{0};
   const Millis interval = parse_duration(text, what);
   constexpr Millis least{1'000};

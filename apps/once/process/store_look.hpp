@@ -25,7 +25,7 @@
 namespace once::cli {
 
 // "60s". 0 for "off", "0" and "0s". Throws Exception(misuse), which begins with `what`: less than 1s, or no duration.
-Millis parse_stats_interval(std::string_view text, std::string_view what);
+Millis parse_interval(std::string_view text, std::string_view what);
 
 // Help text of the flag.
 extern const char* const stats_interval_help;

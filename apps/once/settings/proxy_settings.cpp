@@ -13,6 +13,7 @@
 #include "operators/admin_port.hpp"
 #include "output/text.hpp"
 #include "process/store_look.hpp"
+#include "process/sweeper.hpp"
 #include "text/number.hpp"
 
 namespace once::cli {
@@ -383,7 +384,8 @@ std::vector<Setting> table() {
                                                "A file with another token, which /metrics requires (default: none)"),
       text<&ProxySettings::console_origin>("console-origin", {}, console_origin_help),
       text<&ProxySettings::audit_log>("audit-log", {}, audit_log_help),
-      duration<&ProxySettings::stats_interval, parse_stats_interval>("stats-interval", "60s", stats_interval_help),
+      duration<&ProxySettings::stats_interval, parse_interval>("stats-interval", "60s", stats_interval_help),
+      duration<&ProxySettings::sweep_interval, parse_interval>("sweep-interval", "60s", sweep_interval_help),
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),

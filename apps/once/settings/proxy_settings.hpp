@@ -43,6 +43,7 @@ struct ProxySettings {
   std::string console_origin;  // See console_host().
   std::string metrics_token_file;
   Millis stats_interval{0};  // 0: the store is not looked at.
+  Millis sweep_interval{0};  // 0: this removes no expired records.
   Millis stop_within{0};
 };
 

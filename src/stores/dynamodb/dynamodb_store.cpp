@@ -173,7 +173,8 @@ class DynamoDbStore final : public Store {
             .shared = true,
             .tells_time = true,
             .default_skew = Millis{2'000},
-            .keeps_compressed = service_->format().keeps_compressed()};
+            .keeps_compressed = service_->format().keeps_compressed(),
+            .expires_itself = true};
   }
 
   [[nodiscard]] std::string name() const override { return service_->name(); }
