@@ -438,6 +438,38 @@ TEST(SqliteTime, ARebootDoesNotTakeItBackBehindWhatWasSeen) {
   EXPECT_EQ(stores::sqlite_status(*store).value().clock_ahead, std::chrono::hours(26));
 }
 
+// The wall clock was corrected by an hour, so the claim below seems to have lapsed.
+TEST(SqliteTime, AnotherBootIsRefusedWhileTheFileIsOpen) {
+  const SoundScratch scratch;
+  const Host host;
+  Host other;
+  other.boot = "boot-2";
+  other.clock = std::make_shared<ManualClock>(manual_start + std::chrono::hours(1), std::chrono::seconds(3));
+  const auto expect_refused = [&] {
+    try {
+      open_on(other, scratch);
+      FAIL() << "opened beside a holder whose clock it cannot know";
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::misuse);
+      for (const char* const said : {"boot-1", "boot-2", "another process has the file open", "nothing was done"}) {
+        EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << said << " is not in " << error.what();
+      }
+    }
+  };
+  auto first = open_on(host, scratch);
+  auto second = open_on(host, scratch);
+  expect_refused();
+  std::filesystem::remove(scratch.file("once.db-lock"));
+  ASSERT_EQ(blocking::insert(*first, plain_record("k#1")).status, Answer::Status::done);  // Makes it anew.
+  expect_refused();
+  first.reset();
+  ASSERT_EQ(blocking::insert(*second, plain_record("k#2")).status, Answer::Status::done);
+  expect_refused();
+  EXPECT_EQ(second->time().value().now, manual_start);
+  second.reset();
+  EXPECT_EQ(open_on(other, scratch)->time().value().now, manual_start + std::chrono::hours(1)) << "a reboot";
+}
+
 TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
   const SoundScratch scratch;
   const Host host;

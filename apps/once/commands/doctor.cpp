@@ -224,6 +224,15 @@ class Examination {
     }
   }
 
+  // What relates this process's clock to that of the others that have the file open.
+  static std::string compared(const stores::SqliteStatus& status) {
+    const auto ahead = std::chrono::floor<Millis>(status.uptime_ahead);
+    return ". Compared: boot id " + status.boot_id + ", as in the file; " +
+           (ahead == Millis{0} ? std::string("the uptime is the host's")
+                               : "in this time namespace the uptime is " + show_duration(std::chrono::abs(ahead)) +
+                                     (ahead < Millis{0} ? " behind" : " ahead of") + " the host's, and is converted");
+  }
+
   void look_at_clock() {
     constexpr Millis most{1'000};
     if (false_time_) {
@@ -240,9 +249,10 @@ class Examination {
       return;
     }
     const Millis ahead = told->now - system_clock()->now();
-    const std::string text = "the store's time is " + show_duration(std::chrono::abs(ahead)) +
-                             (ahead < Millis{0} ? " behind" : " ahead of") + " this host's clock" +
-                             (told->error > Millis{0} ? ", give or take " + show_duration(told->error) : "");
+    std::string text = "the store's time is " + show_duration(std::chrono::abs(ahead)) +
+                       (ahead < Millis{0} ? " behind" : " ahead of") + " this host's clock" +
+                       (told->error > Millis{0} ? ", give or take " + show_duration(told->error) : "");
+    if (const auto status = stores::sqlite_status(*access_.store)) text += compared(*status);
     if (std::chrono::abs(ahead) > most) {
       add(Grade::note, "clock",
           text + ". Leases are safe, because they are counted by the store's time, but the times shown here are off");

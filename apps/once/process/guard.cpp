@@ -22,6 +22,7 @@
 
 #include <once/error.hpp>
 
+#include "platform/host_boot.hpp"
 #include "text/number.hpp"
 
 // Everything below main's half runs in the fork of a process with threads: it calls nothing that locks or allocates.
@@ -341,6 +342,11 @@ class GuardLoop {
 }  // namespace
 
 Guard start_guard(const GuardOptions& options) {
+  if (!children_share_clock()) {  // The guard would see another time than that of the lease.
+    throw Exception(ErrorKind::misuse,
+                    "this process made a time namespace for its children, whose clock is another: start once as a "
+                    "child of whatever made the namespace (unshare --fork)");
+  }
   int sockets[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     throw Exception(ErrorKind::unavailable, std::string("cannot create a socket pair: ") + std::strerror(errno));

@@ -70,7 +70,8 @@ struct Guard {
 };
 
 // Forks the guard, which starts the command. Call it on the main thread: the guard dies with the thread that made it.
-// Signals should be blocked. Throws Exception(unavailable) if no process can be started.
+// Signals should be blocked. Throws Exception: unavailable if no process can be started; misuse if its clock would be
+// another (unshare(CLONE_NEWTIME)).
 Guard start_guard(const GuardOptions& options);
 
 }  // namespace once::cli

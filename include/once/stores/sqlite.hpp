@@ -64,7 +64,7 @@ struct SqliteOptions {
   std::size_t recent_keys = 32'768;
 
   // For tests: another clock, boot id, or SQLite VFS below once's own. Empty boot_id: the kernel's
-  // (/proc/sys/kernel/random/boot_id, proc(5)). Empty vfs: SQLite's default.
+  // (/proc/sys/kernel/random/boot_id, proc(5)); otherwise `clock` is not converted. Empty vfs: SQLite's default.
   std::shared_ptr<Clock> clock = system_clock();
   std::string boot_id;
   std::string vfs;
@@ -72,7 +72,7 @@ struct SqliteOptions {
 
 // Opens the store, and creates and migrates the file as needed. Throws Exception:
 // - misuse: an option out of range; a file of another program, of a newer version or with a second name; the child of a
-//   fork.
+//   fork; a clock that cannot be compared with that of the others (below, Time).
 // - corrupt: not a database, or damaged.
 // - unavailable: no such directory, no permission, held by another program, disk full.
 //
@@ -97,7 +97,10 @@ struct SqliteOptions {
 // it in the file for all processes. So a later change of the wall clock, by hand or by NTP, does not change a lease.
 // But a wall clock that is wrong at that first open stays wrong for this store until the next boot;
 // SqliteStatus::clock_ahead shows by how much. After a boot the time never goes back before the one noted in the file
-// (every 10 s while there are writes). All programs must see the same CLOCK_BOOTTIME: use no separate time namespaces.
+// (every 10 s while there are writes). In a time namespace the uptime is converted to the host's, by the offsets in
+// /proc. If these or the boot id cannot be read, opening fails as misuse. So it does if another process has the file
+// open under another boot id (systemd-nspawn makes one up): it may hold claims, and no process outlives its boot. A
+// process that is moved into another time namespace while it has the file open (CRIU) must open it again.
 //
 // Failures. None is fatal: the next operation tries again.
 // - unavailable: disk full, file-size limit, read-only, a failed read or write, or held by another program longer than
@@ -128,8 +131,9 @@ struct SqliteStatus {
   std::string sqlite_version;    // Of the library in use: "3.40.1".
   int schema_version = 0;        // Of the file.
   std::uint64_t file_bytes = 0;
-  std::uint64_t log_bytes = 0;  // Of <path>-wal. If much more than checkpoint_pages, some reader never ends.
-  std::string boot_id;
+  std::uint64_t log_bytes = 0;   // Of <path>-wal. If much more than checkpoint_pages, some reader never ends.
+  std::string boot_id;           // Of this boot of the host, as this process sees it; the file has the same.
+  Uptime uptime_ahead{0};        // This process's CLOCK_BOOTTIME minus the host's; not 0 in a time namespace.
   Time clock_set_at{};           // The wall clock at the first open of this boot.
   Millis clock_ahead{0};         // The store's time minus the wall clock, now.
   std::string checkpoint_error;  // Why the last copy of the log into the file failed, or empty.

@@ -32,6 +32,16 @@ std::int64_t now_ns() noexcept {
   return std::int64_t{spec.tv_sec} * 1'000'000'000 + spec.tv_nsec;
 }
 
+// The byte that shows who has the store open: after the file's contents, as a lock needs no bytes.
+struct flock presence_as(short type) noexcept {
+  struct flock range {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = 512;
+  range.l_len = 1;
+  return range;
+}
+
 [[noreturn]] void fail(const std::string& path, const char* what, int number) {
   throw Exception(ErrorKind::unavailable, "sqlite store: cannot " + std::string(what) + " the lock file " + path +
                                               ": " + std::strerror(number) +
@@ -74,6 +84,13 @@ void FileLock::open() {
     const int number = errno;
     close();
     fail(path_, "map", number);
+  }
+  if (!is_present_) return;
+  try {
+    show_presence();  // The last file was deleted.
+  } catch (const Exception&) {
+    close();
+    throw;
   }
 }
 
@@ -169,6 +186,17 @@ void FileLock::release() noexcept {
   const std::uint32_t next = hints.releases + 1;
   write_hint(offsetof(Hints, releases), &next, sizeof next);
   syscall(SYS_futex, page_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void FileLock::show_presence() {
+  struct flock ours = presence_as(F_RDLCK);
+  if (fcntl(file_.get(), F_OFD_SETLK, &ours) != 0) fail(path_, "hold a lock on", errno);
+  is_present_ = true;
+}
+
+bool FileLock::is_alone() const noexcept {
+  struct flock all = presence_as(F_WRLCK);
+  return file_.get() >= 0 && fcntl(file_.get(), F_OFD_GETLK, &all) == 0 && all.l_type == F_UNLCK;
 }
 
 LogNotes FileLock::notes_in(int lock_file) noexcept {

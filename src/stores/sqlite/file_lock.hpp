@@ -36,6 +36,10 @@ static_assert(sizeof(LogNotes) == 48, "several programs share it");
 // The hints are read and written by system calls. Only the kernel uses the page that is mapped for the futex: if the
 // file was emptied, it returns EFAULT, where a program would die of SIGBUS.
 //
+// The file also shows who has the store open: each process holds a shared lock on a byte of it, by the open file
+// description (fcntl(2), F_OFD_SETLK). It ends with the process, even if that is killed or has children, and is seen
+// from every mount and PID namespace.
+//
 // Used by one thread. Two locks on one path exclude each other in one process too. In the child of a fork it holds and
 // releases nothing.
 class FileLock {
@@ -64,6 +68,12 @@ class FileLock {
    private:
     FileLock* lock_;
   };
+
+  // For the holder: from now on this process shows that it has the store open. Throws Exception(unavailable).
+  void show_presence();
+  // Whether nobody else does. Also false if it cannot be known. If the lock file was deleted, processes that have not
+  // locked the new one yet are not seen.
+  [[nodiscard]] bool is_alone() const noexcept;
 
   // For the holder. The notes outlive their writer. Zeros in a new or emptied file; anything if the file was damaged. A
   // failed write is not reported: the old notes will not match the log.
@@ -97,6 +107,7 @@ class FileLock {
   void* page_ = nullptr;
   std::uint32_t id_;
   bool others_waited_ = false;  // At our last release.
+  bool is_present_ = false;     // show_presence() was called.
 };
 
 }  // namespace once::stores::sqlite

@@ -4,9 +4,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace once::stores::sqlite {
 
@@ -298,38 +298,35 @@ std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept {
   return static_cast<std::int64_t>(a ^ b ^ c ^ d);
 }
 
-StoredClock settle_clock(Connection& connection, const Clock& clock, const std::string& boot_id) {
+StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot boot, bool is_alone) {
   const auto read = [&]() -> std::optional<StoredClock> {
     const auto offset = meta_number(connection, "clock_offset_ms");
     const auto set_at = meta_number(connection, "clock_set_at_ms");
-    if (!offset || !set_at || meta_text(connection, "boot_id") != boot_id) return std::nullopt;
-    return StoredClock{boot_id, Millis(*offset), Time(Millis(*set_at))};
+    if (!offset || !set_at) return std::nullopt;
+    const std::string id = meta_text(connection, "boot_id");
+    if (id == boot.id) return StoredClock{boot, Millis(*offset), Time(Millis(*set_at))};
+    if (is_alone) return std::nullopt;
+    throw Exception(ErrorKind::misuse,
+                    "another process has the file open, under the boot id '" + id + "', but this one is under '" +
+                        boot.id +
+                        "', so their clocks cannot be compared. A container that shows a boot id of its own (as "
+                        "systemd-nspawn does) cannot share the file with others: let it read the host's "
+                        "/proc/sys/kernel/random/boot_id, or end the other processes first");
   };
-  if (const auto known = read()) return *known;
+  if (auto known = read()) return *known;
   Transaction transaction(connection);
-  if (const auto known = read()) return *known;
+  if (auto known = read()) return *known;
   const Time wall = clock.now();
-  const auto uptime = std::chrono::floor<Millis>(clock.uptime());
+  const auto uptime = std::chrono::floor<Millis>(clock.uptime() - boot.clock_ahead);
   const Time reached(Millis(meta_number(connection, "time_seen_ms").value_or(0)));
-  StoredClock settled{boot_id, std::max(wall, reached).time_since_epoch() - uptime, wall};
-  set_meta(connection, "boot_id", boot_id);
-  set_meta(connection, "clock_offset_ms", settled.offset.count());
+  const Millis offset = std::max(wall, reached).time_since_epoch() - uptime;
+  set_meta(connection, "boot_id", boot.id);
+  set_meta(connection, "clock_offset_ms", offset.count());
   set_meta(connection, "clock_set_at_ms", unix_ms(wall));
   transaction.commit();
-  return settled;
+  return {std::move(boot), offset, wall};
 }
 
 void note_time(Connection& connection, Time now) { set_meta(connection, "time_seen_ms", unix_ms(now)); }
-
-std::string kernel_boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  if (!std::getline(file, id) || id.empty()) {
-    throw Exception(ErrorKind::unavailable,
-                    "sqlite store: cannot read /proc/sys/kernel/random/boot_id, which the store needs to know its time "
-                    "after a reboot: mount /proc");
-  }
-  return id;
-}
 
 }  // namespace once::stores::sqlite

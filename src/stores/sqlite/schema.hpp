@@ -8,6 +8,7 @@
 #include <once/clock.hpp>
 #include <once/gate.hpp>
 
+#include "platform/host_boot.hpp"
 #include "stores/sqlite/connection.hpp"
 
 namespace once::stores::sqlite {
@@ -52,20 +53,25 @@ void set_gate(Connection& connection, const GateMark& mark);
 // Lets this transaction write through the gate `filling`; call it with false before the commit.
 void let_fill(Connection& connection, bool let);
 
-// The store's clock in the file. Time = uptime + offset.
+// The store's clock in the file. Time = the host's uptime + offset.
 struct StoredClock {
-  std::string boot_id;
+  HostBoot boot;
   Millis offset{0};
   Time set_at{};  // The wall clock at that time.
 };
 
-// Reads it, or sets it after a boot of the host. Inside the lock.
-StoredClock settle_clock(Connection& connection, const Clock& clock, const std::string& boot_id);
+// Reads it, or sets it after a boot of the host. Inside the lock. Another boot id than the stored one is a reboot only
+// if nobody else has the store open, because no process outlives its boot. For example:
+//
+// 1. A claims an operation for a minute. Its lease counts on the uptime plus the stored offset.
+// 2. The wall clock is corrected by an hour.
+// 3. B opens the file in a container that shows another boot id. With an offset of its own from the wall clock it would
+//    take over a live claim.
+//
+// Throws Exception(misuse) for B.
+StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot boot, bool is_alone);
 
 // Stores that the store's time has reached `now`. Inside a transaction.
 void note_time(Connection& connection, Time now);
-
-// The kernel's name for this boot of the host. Throws Exception(unavailable).
-std::string kernel_boot_id();
 
 }  // namespace once::stores::sqlite

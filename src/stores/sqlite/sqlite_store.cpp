@@ -264,7 +264,8 @@ class SqliteStore final : public Store, public StoreGate {
     status.schema_version = static_cast<int>(format_version);
     status.file_bytes = size_of(file_.path());
     status.log_bytes = size_of(file_.path() + "-wal");
-    status.boot_id = file_.clock().boot_id;
+    status.boot_id = file_.clock().boot.id;
+    status.uptime_ahead = file_.clock().boot.clock_ahead;
     status.clock_set_at = file_.clock().set_at;
     status.clock_ahead = file_.time().now - file_.options().clock->now();
     status.checkpoint_error = writer_.checkpoint_error();

@@ -11,6 +11,7 @@
 
 #include <once/error.hpp>
 
+#include "platform/host_boot.hpp"
 #include "stores/sqlite/file_names.hpp"
 #include "stores/sqlite/wal_vfs.hpp"
 
@@ -123,13 +124,21 @@ void StoreFile::check_identity(const std::string& path) const {
                       "the programs that use it");
 }
 
-void StoreFile::learn(Connection& connection) {
+void StoreFile::learn(Connection& connection, bool is_alone) {
   hash_key_ = read_hash_key(connection);
-  clock_ = settle_clock(connection, *options_.clock, options_.boot_id.empty() ? kernel_boot_id() : options_.boot_id);
+  try {
+    clock_ = settle_clock(connection, *options_.clock,
+                          options_.boot_id.empty() ? host_boot() : HostBoot{.id = options_.boot_id}, is_alone);
+  } catch (const SqlError&) {
+    throw;
+  } catch (const Exception& error) {
+    throw Exception(error.kind(), "sqlite store " + path() + ": not opened, and nothing was done: " + error.what());
+  }
 }
 
 StoreTime StoreFile::time() const noexcept {
-  return {Time(std::chrono::floor<Millis>(options_.clock->uptime()) + clock_.offset), Millis{0}};
+  return {Time(std::chrono::floor<Millis>(options_.clock->uptime() - clock_.boot.clock_ahead) + clock_.offset),
+          Millis{0}};
 }
 
 std::uint64_t size_of(const std::string& path) noexcept {

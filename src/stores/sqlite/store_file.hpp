@@ -34,8 +34,9 @@ class StoreFile {
   // Syncs the names in its directory. SQLite does it too, but ignores errors. Throws Exception(unavailable).
   void sync_directory() const;
 
-  // Called after opening: reads the hash key and the store's clock, which may write. Inside the lock.
-  void learn(Connection& connection);
+  // Called after opening: reads the hash key and the store's clock, which may write. Inside the lock. `is_alone`: no
+  // other process has the store open. Throws Exception.
+  void learn(Connection& connection, bool is_alone);
   [[nodiscard]] const HashKey& hash_key() const noexcept { return hash_key_; }
   [[nodiscard]] const StoredClock& clock() const noexcept { return clock_; }
   [[nodiscard]] StoreTime time() const noexcept;

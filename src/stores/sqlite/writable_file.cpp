@@ -31,13 +31,14 @@ bool is_quiet(const std::string& path) noexcept {
 }  // namespace
 
 WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
-    : file_(file), recent_(recent), lock_(file.path() + "-lock", file.path()), presence_(file.path() + "-lock") {
+    : file_(file), recent_(recent), lock_(file.path() + "-lock", file.path()) {
   const FileLock::Guard guard = lock();
-  const bool quiet = presence_.is_alone() || is_quiet(file_.path() + "-wal");
+  const bool quiet = lock_.is_alone() || is_quiet(file_.path() + "-wal");
   open();
   anchor_ = std::make_unique<Connection>(file_.path(), file_.vfs(), file_.options().busy_timeout);
   anchor_->run("PRAGMA user_version");  // Opens the log.
-  file_.learn(connection_->connection());
+  file_.learn(connection_->connection(), lock_.is_alone());
+  lock_.show_presence();
   if (!is_log_true()) make_log_true();
   check_first_page();
   // Entries that a killed program had in memory. A living one will write them itself.
@@ -257,7 +258,7 @@ void WritableFile::tidy_up() {
   if (index) index_if_more_than(few_keys);
   if (!connection_ || !log_is_long()) return;
   // Others would take the restarted log for foreign writes, and read all of the newest rows again.
-  if (!presence_.is_alone()) return;
+  if (!lock_.is_alone()) return;
   Connection& connection = connection_->connection();
   sqlite3_busy_timeout(connection.raw(), 0);  // Do not wait for a reader.
   sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);

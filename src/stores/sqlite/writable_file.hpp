@@ -18,7 +18,6 @@
 #include "stores/sqlite/file_lock.hpp"
 #include "stores/sqlite/key_index.hpp"
 #include "stores/sqlite/log_state.hpp"
-#include "stores/sqlite/presence.hpp"
 #include "stores/sqlite/store_file.hpp"
 #include "stores/sqlite/writer_connection.hpp"
 
@@ -90,7 +89,6 @@ class WritableFile {
   StoreFile& file_;
   RecentKeys& recent_;
   FileLock lock_;
-  const Presence presence_;
   Identity log_;    // Of the -wal.
   Identity index_;  // Of the -shm.
   FirstPage first_page_;
