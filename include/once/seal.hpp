@@ -76,6 +76,12 @@ enum class SealWrites : std::uint8_t {
   clear,  // In the clear, but it opens what is sealed: a step on the way to sealing, or back from it.
 };
 
+// What a store with keys believes.
+enum class SealReads : std::uint8_t {
+  both,    // Records in the clear too, as those from before sealing are.
+  sealed,  // Sealed records only: one in the clear fails as corrupt. For stores that never had one, or have no more.
+};
+
 // A store that seals each record's result, input, steps, fingerprint, label, note, the message of its failure and the
 // reasons in its history. It keeps them in Record::result as Placement::sealed, and gives records back opened. The
 // store below sees a keyed hash of the label, and the rest of the record as it is: key, state, times, owner, holder,
@@ -84,11 +90,12 @@ enum class SealWrites : std::uint8_t {
 // - Records that were stored before sealing began are read as they are, and sealed when they are next written.
 // - A record of an unknown key is given as it is stored, as Placement::sealed. The engine and operators refuse it.
 // - A record that does not open with its key fails as corrupt: other bytes under this id, or a changed record. What
-//   stays in the clear is authenticated too, so a change of the state, a time or the owner is noticed.
+//   stays in the clear is authenticated too, so a change of the state, a time or the owner is noticed. All else is
+//   empty beside a sealed text: a record with a step, a note or an input there fails as corrupt too.
 // - A record may be 1024 bytes smaller than the store below allows.
 //
-// Who can write to the store can still remove a record, put back an older version of the same record, and put a record
-// in the clear in its place, because those are read too.
+// Who can write to the store can still remove a record, and put back an older version of the same record. With
+// SealReads::both they can also put a record in the clear in its place. SECURITY.md lists each attack and its result.
 //
 // Sealing is deterministic: the same record sealed twice has the same bytes, so that a write can be tried again.
 // AES-256-GCM (NIST SP 800-38D). HMAC-SHA256 with the seal key over all that is sealed or authenticated gives 224 bits:
@@ -97,9 +104,10 @@ enum class SealWrites : std::uint8_t {
 // one seal key the chance of that is below 2^-96. One text may have up to 64 GiB (SP 800-38D, 5.2.1.1); stores and
 // offloads keep less.
 //
-// Throws Exception(misuse) if a key is unfit, or if other programs read the store's records
-// (Capabilities::keeps_compressed is false). Thread-safe, as the store below is.
-std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes = SealWrites::sealed);
+// Throws Exception(misuse) if a key is unfit, for SealWrites::clear with SealReads::sealed, or if other programs read
+// the store's records (Capabilities::keeps_compressed is false). Thread-safe, as the store below is.
+std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes = SealWrites::sealed,
+                            SealReads reads = SealReads::both);
 
 // How many of the records that `store` has listed so far were sealed, by the id of the key, and how many were in the
 // clear. Empty if it is not from seal(). Thread-safe.

@@ -136,7 +136,8 @@ bool put_secrets(Record& record, std::string_view text) {
   return fields.good();
 }
 
-RecordPtr sealed(const SealKeys& keys, const Record& record) {
+// The fields that stay in the clear, and that bound_of() binds. In a sealed record every other field is empty.
+Record clear_part_of(const Record& record) {
   Record out;
   out.key = record.key;
   out.state = record.state;
@@ -151,36 +152,72 @@ RecordPtr sealed(const SealKeys& keys, const Record& record) {
   out.expected_until = record.expected_until;
   out.on_lapse = record.on_lapse;
   out.holder = record.holder;
-  const SealKey& key = keys.front();
-  if (!record.label.empty())
-    out.label = to_hex(seals::keyed_hash(key, {"once seal label", record.label})).substr(0, label_digits);
+  out.label = record.label;
   out.history = record.history;
   for (HistoryEntry& entry : out.history.entries) entry.why.clear();
   out.input_bytes = record.input_bytes;
   out.result.placement = Placement::sealed;
-  out.result.size = record.result.placement == Placement::inlined ? record.result.bytes.size() : record.result.size;
+  out.result.size = record.result.size;
   out.failure.code = record.failure.code;
+  return out;
+}
+
+RecordPtr sealed(const SealKeys& keys, const Record& record) {
+  Record out = clear_part_of(record);
+  const SealKey& key = keys.front();
+  if (!record.label.empty())
+    out.label = to_hex(seals::keyed_hash(key, {"once seal label", record.label})).substr(0, label_digits);
+  if (record.result.placement == Placement::inlined) out.result.size = record.result.bytes.size();
   out.result.bytes = seals::seal(key, context_of(out, bound_of(out)), {}, secrets_of(record));
   return share(std::move(out));
 }
 
+// What a store with keys believes.
+struct Opening {
+  SealKeys keys;
+  SealReads reads = SealReads::both;
+};
+
+Error corrupt(const Record& record, const std::string& what) {
+  return {ErrorKind::corrupt, "the record '" + text::printable(record.key) + "' " + what};
+}
+
+// A sealed text that is not marked as one would be replayed as it is.
+bool has_lost_its_mark(const SealKeys& keys, const Record& record) {
+  std::string_view rest = record.result.bytes;
+  const auto id = seals::take_key_id(rest);
+  return id && seals::find(keys, *id) != nullptr && seals::looks_sealed(record.result.bytes);
+}
+
 // Opens the record in place. A record that is not sealed, or whose key is not known, stays as it is.
-std::optional<Error> open(const SealKeys& keys, Record& record) try {
-  if (record.result.placement != Placement::sealed) return std::nullopt;
-  const std::string sealed = std::move(record.result.bytes);
+std::optional<Error> open(const Opening& opening, Record& record) try {
+  if (record.result.placement != Placement::sealed) {
+    if (has_lost_its_mark(opening.keys, record)) {
+      return corrupt(record, "has a sealed text and is not marked as sealed: it was changed by other means than once");
+    }
+    if (opening.reads == SealReads::both) return std::nullopt;
+    return corrupt(
+        record,
+        "is in the clear, and this store believes only sealed ones (read_clear=0): it was put there by other "
+        "means than once, or by a program without the keys");
+  }
+  const std::string sealed = std::exchange(record.result.bytes, {});
+  if (record != clear_part_of(record)) {
+    return corrupt(record,
+                   "has fields beside its sealed text that the seal does not cover, so nothing of it is believed: it "
+                   "was changed by other means than once");
+  }
   std::string_view rest = sealed;
   const auto id = seals::take_key_id(rest);
-  const SealKey* const key = id ? seals::find(keys, *id) : nullptr;
+  const SealKey* const key = id ? seals::find(opening.keys, *id) : nullptr;
   if (id && key == nullptr) {
     record.result.bytes = sealed;
     return std::nullopt;
   }
   const auto secrets = key == nullptr ? std::nullopt : seals::open(*key, context_of(record, bound_of(record)), rest);
   if (secrets && put_secrets(record, *secrets)) return std::nullopt;
-  return Error{ErrorKind::corrupt, "the record '" + text::printable(record.key) +
-                                       "' does not open with the seal key '" +
-                                       (id ? text::printable(*id) : std::string()) +
-                                       "': the key has other bytes than when it was sealed, or the record was changed"};
+  return corrupt(record, "does not open with the seal key '" + (id ? text::printable(*id) : std::string()) +
+                             "': the key has other bytes than when it was sealed, or the record was changed");
 } catch (const Exception& error) {
   return Error{error.kind(), error.what()};
 }
@@ -214,8 +251,10 @@ void count(const Record& stored, SealCounts& counts) {
 
 class SealedStore final : public Store {
  public:
-  SealedStore(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes)
-      : keys_(std::make_shared<const SealKeys>(std::move(keys))), writes_(writes), store_(std::move(store)) {}
+  SealedStore(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes, SealReads reads)
+      : opening_(std::make_shared<const Opening>(Opening{.keys = std::move(keys), .reads = reads})),
+        writes_(writes),
+        store_(std::move(store)) {}
 
   void insert(RecordPtr record, Done done) override {
     write(std::move(record), std::move(done),
@@ -236,13 +275,13 @@ class SealedStore final : public Store {
   void get(std::string key, Done done) override { store_->get(std::move(key), opened(std::move(done))); }
 
   void list(ListQuery query, Callback<void(ListPage)> done) override {
-    store_->list(std::move(query), [keys = keys_, tally = tally_, done = std::move(done)](ListPage page) mutable {
+    store_->list(std::move(query), [opening = opening_, tally = tally_, done = std::move(done)](ListPage page) mutable {
       std::vector<Record> records;
       records.reserve(page.records.size());
       SealCounts counts;
       for (Record& record : page.records) {
         count(record, counts);
-        if (auto error = open(*keys, record)) {
+        if (auto error = open(*opening, record)) {
           page.unreadable.push_back(std::move(*error));
         } else {
           records.push_back(std::move(record));
@@ -276,10 +315,10 @@ class SealedStore final : public Store {
 
  private:
   [[nodiscard]] Done opened(Done done) const {
-    return [keys = keys_, done = std::move(done)](Answer answer) mutable {
-      if (answer.record != nullptr && answer.record->result.placement == Placement::sealed) {
+    return [opening = opening_, done = std::move(done)](Answer answer) mutable {
+      if (answer.record != nullptr) {
         Record record = *answer.record;
-        if (auto error = open(*keys, record)) {
+        if (auto error = open(*opening, record)) {
           const auto time = answer.time;
           answer = Answer::fail(error->kind, std::move(error->message));
           answer.time = time;
@@ -304,7 +343,7 @@ class SealedStore final : public Store {
       if (record.result.placement == Placement::sealed) {
         return done(Answer::fail(ErrorKind::misuse, "the record is sealed with a key that is not known here"));
       }
-      out = writes_ == SealWrites::clear ? std::move(whole) : sealed(*keys_, record);
+      out = writes_ == SealWrites::clear ? std::move(whole) : sealed(opening_->keys, record);
     } catch (const Exception& error) {
       return done(Answer::fail(error.kind(), error.what()));
     }
@@ -312,7 +351,7 @@ class SealedStore final : public Store {
   }
 
   // Completions keep the keys: one of them may destroy this store.
-  const std::shared_ptr<const SealKeys> keys_;
+  const std::shared_ptr<const Opening> opening_;
   const std::shared_ptr<Tally> tally_ = std::make_shared<Tally>();
   const SealWrites writes_;
   const std::unique_ptr<Store> store_;
@@ -320,13 +359,16 @@ class SealedStore final : public Store {
 
 }  // namespace
 
-std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes) {
+std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes, SealReads reads) {
   seals::check(keys);
+  if (writes == SealWrites::clear && reads == SealReads::sealed) {
+    throw Exception(ErrorKind::misuse, store->name() + " would write in the clear what it does not believe afterwards");
+  }
   if (!store->capabilities().keeps_compressed) {
     throw Exception(ErrorKind::misuse,
                     store->name() + " cannot be sealed: other programs read its records, and could not open them");
   }
-  return std::make_unique<SealedStore>(std::move(store), std::move(keys), writes);
+  return std::make_unique<SealedStore>(std::move(store), std::move(keys), writes, reads);
 }
 
 std::optional<SealCounts> seal_counts(const Store& store) {

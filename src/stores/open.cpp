@@ -93,9 +93,12 @@ auto open_with(const auto& schemes, Url& url) {
 struct Sealing {
   SealKeys keys;  // Empty: the URL names none.
   SealWrites writes = SealWrites::sealed;
+  SealReads reads = SealReads::both;  // Of a store.
 };
 
-Sealing take_sealing(Url& url) {
+enum class Of : std::uint8_t { store, offload };
+
+Sealing take_sealing(Url& url, Of of) {
   const auto file = url.take_text("seal");
   const auto command = url.take_text("seal_command");
   if (file && command) url.refuse("seal= and seal_command= both name the keys: give one of them");
@@ -113,13 +116,26 @@ Sealing take_sealing(Url& url) {
     url.refuse("write_clear= goes with seal= or seal_command=: without keys all is written in the clear here");
   }
   if (clear.value_or(false)) sealing.writes = SealWrites::clear;
+  // An object from before sealing is believed for its digest, which the record has.
+  if (const auto reads = of == Of::store ? url.take_flag("read_clear") : std::nullopt) {
+    if (sealing.keys.empty()) url.refuse("read_clear= goes with seal= or seal_command=");
+    if (!*reads) sealing.reads = SealReads::sealed;
+  }
   return sealing;
+}
+
+std::unique_ptr<Store> sealed(std::unique_ptr<Store> store, Sealing sealing) {
+  return seal(std::move(store), std::move(sealing.keys), sealing.writes, sealing.reads);
+}
+
+std::shared_ptr<Offload> sealed(std::shared_ptr<Offload> offload, Sealing sealing) {
+  return seal(std::move(offload), std::move(sealing.keys), sealing.writes);
 }
 
 auto open_sealed(const auto& schemes, Url& url, Sealing sealing) {
   auto opened = open_with(schemes, url);
   if (sealing.keys.empty()) return opened;
-  return seal(std::move(opened), std::move(sealing.keys), sealing.writes);
+  return sealed(std::move(opened), std::move(sealing));
 }
 
 }  // namespace
@@ -127,13 +143,13 @@ auto open_sealed(const auto& schemes, Url& url, Sealing sealing) {
 std::unique_ptr<Store> open_store(std::string_view text) {
   Url url(text);
   if (url.take_text("offload")) url.refuse("offload= names a second place: open_backend() opens both");
-  Sealing sealing = take_sealing(url);
+  Sealing sealing = take_sealing(url, Of::store);
   return open_sealed(stores_by_scheme, url, std::move(sealing));
 }
 
 std::shared_ptr<Offload> open_offload(std::string_view text) {
   Url url(text, "offload URL");
-  Sealing sealing = take_sealing(url);
+  Sealing sealing = take_sealing(url, Of::offload);
   return open_sealed(offloads_by_scheme, url, std::move(sealing));
 }
 
@@ -141,12 +157,12 @@ Backend open_backend(std::string_view text) {
   Url url(text);
   const auto offload = url.take_text("offload");
   Backend backend;
-  const Sealing sealing = take_sealing(url);
+  const Sealing sealing = take_sealing(url, Of::store);
   backend.seal_keys = sealing.keys;
   backend.seal_writes = sealing.writes;
   if (offload) {
     Url place(*offload, "offload URL");
-    Sealing its_own = take_sealing(place);
+    Sealing its_own = take_sealing(place, Of::offload);
     backend.offload = open_sealed(offloads_by_scheme, place, its_own.keys.empty() ? sealing : its_own);
   }
   backend.store = open_sealed(stores_by_scheme, url, sealing);

@@ -129,7 +129,8 @@ DynamoDbOptions take_dynamodb(Url& url) {
 DynamoDbOptions dynamodb_options(std::string_view text) {
   Url url(text);
   if (url.scheme() != "dynamodb") url.refuse("it must begin with dynamodb:, as in dynamodb://table");
-  for (const char* const of_any_store : {"offload", "seal", "seal_command", "write_clear"}) url.take_text(of_any_store);
+  for (const char* const of_any_store : {"offload", "seal", "seal_command", "write_clear", "read_clear"})
+    url.take_text(of_any_store);
   return take_dynamodb(url);
 }
 

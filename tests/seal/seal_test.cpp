@@ -24,6 +24,7 @@
 #include <once/testing/records.hpp>
 
 #include "../sqlite/scratch.hpp"
+#include "attacks.hpp"
 #include "golden.hpp"
 #include "platform/wait.hpp"
 #include "seal_keys.hpp"
@@ -234,6 +235,96 @@ TEST_F(Seal, WhatIsInTheClearCannotBeChanged) {
          [&](Record& r) { r = good, r.on_lapse = good.on_lapse == OnLapse::hold ? OnLapse::takeover : OnLapse::hold; });
   ASSERT_EQ(blocking::replace(*file, good, seen_of(below(record.key))).status, Answer::Status::done);
   EXPECT_EQ(differences(record, *blocking::get(*store, record.key).record), "") << "as it was";
+}
+
+// --- Who can write to the store, and has no key. Also in tests/postgresql and tests/dynamodb.
+
+TEST_F(Seal, EachFieldOfASealedRecordIsAttacked) {
+  // Before the file is marked: a claim in the clear is refused afterwards.
+  const auto file = stores::make_sqlite_store({.path = scratch_.file(), .allow_clear = true});
+  const auto store = sealed();
+  const auto strict = seal(clear(), {k1_}, SealWrites::sealed, SealReads::sealed);
+  ASSERT_EQ(blocking::get(*store, "s#none").record, nullptr);  // The file is there.
+  Shell shell(scratch_.file());
+  Attacked attacked{.sealed = *store,
+                    .strict = *strict,
+                    .clear = *file,
+                    .fields = comma_separated(
+                        shell.run("SELECT group_concat(name, ',') FROM pragma_table_info('records') WHERE name NOT IN "
+                                  "('id', 'hash', 'key')")),
+                    .not_believed = {"sweep_at_ms", "reserve"},
+                    .placement = "placement",
+                    .read = {},
+                    .write = {}};
+  EXPECT_EQ(attacked.fields.size(), 29U);
+  attack_by_sql(
+      attacked, "records", "quote", [&](const std::string& sql) { return shell.run(sql); },
+      [](const std::string& key) { return "key = '" + key + "'"; });
+  attack_each_field(attacked);
+}
+
+TEST_F(Seal, ThePageListsTheAttacks) {
+  std::ifstream file(ONCE_SECURITY_PAGE);
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  for (const AttackLine& line : attack_lines) {
+    EXPECT_THAT(page, HasSubstr("\n| " + std::string(line.text) + " | " + line.result + " |"));
+  }
+}
+
+TEST_F(Seal, AForgedStepIsNotSkipped) {
+  const std::string key = Key("", "order-17").stored();
+  {
+    Engine first = engine(sealed());
+    ASSERT_EQ(begin(first, "order-17").claim.release("died").kind, Finish::Kind::recorded);
+    Begin second = begin(first, "order-17");
+    ASSERT_EQ(second.claim.add_step("reserve", "seat 12A").kind, Finish::Kind::recorded);
+    ASSERT_EQ(second.claim.release("died").kind, Finish::Kind::recorded);
+  }
+  Shell shell(scratch_.file());
+  shell.run("UPDATE records SET steps = '6:charge,11:charge-FAKE,'");
+  for (SealKeys keys : {SealKeys{k1_}, SealKeys{k2_}}) {
+    Engine third = engine(sealed(keys));
+    const Begin refused = begin(third, "order-17");
+    EXPECT_EQ(refused.kind, Begin::Kind::error);
+    EXPECT_EQ(refused.error.kind, ErrorKind::corrupt);
+    EXPECT_THAT(refused.error.message, HasSubstr("fields beside its sealed text that the seal does not cover"));
+  }
+  shell.run("UPDATE records SET steps = NULL");
+  Engine fourth = engine(sealed());
+  const Begin taken = begin(fourth, "order-17");
+  ASSERT_EQ(taken.kind, Begin::Kind::claimed);
+  EXPECT_EQ(taken.claim.step("reserve"), "seat 12A");
+  EXPECT_EQ(taken.claim.step("charge"), std::nullopt);
+}
+
+TEST_F(Seal, OnlySealedRecordsAreBelievedIfAsked) {
+  const Record record = secret_record("s#one", State::completed);
+  const Record early = secret_record("s#clear", State::completed);
+  put(*clear(), early);
+  const auto strict = seal(clear(), {k1_}, SealWrites::sealed, SealReads::sealed);
+  put(*strict, record);
+  EXPECT_EQ(differences(record, *blocking::get(*strict, record.key).record), "");
+  const Answer refused = blocking::get(*strict, early.key);
+  EXPECT_EQ(refused.error.kind, ErrorKind::corrupt);
+  EXPECT_THAT(refused.error.message, AllOf(HasSubstr("is in the clear"), HasSubstr("read_clear=0")));
+  Record forged = early;
+  forged.revision = next_revision(forged.revision, 1);
+  EXPECT_EQ(blocking::replace(*strict, forged, {.owner = owner_of(9), .revision = early.revision}).error.kind,
+            ErrorKind::corrupt)
+      << "nor as the record in the way";
+  const ListPage page = blocking::list(*strict, {});
+  EXPECT_EQ(page.records.size(), 1U);
+  EXPECT_EQ(page.unreadable.size(), 1U);
+  const std::string keys = scratch_.file("keys");
+  std::ofstream(keys) << "k1 AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n";
+  const std::string url = "sqlite:" + scratch_.file() + "?read_clear=0";
+  EXPECT_EQ(blocking::get(*open_store(url + "&seal=" + keys), early.key).error.kind, ErrorKind::corrupt);
+  EXPECT_EQ(blocking::get(*open_backend(url + "&seal=" + keys).store, early.key).error.kind, ErrorKind::corrupt);
+  EXPECT_THAT(message_of([&] { open_store(url); }), HasSubstr("read_clear= goes with seal="));
+  EXPECT_THAT(message_of([&] { open_store(url + "&write_clear=1&seal=" + keys); }),
+              HasSubstr("would write in the clear what it does not believe"));
+  EXPECT_THAT(message_of([&] { open_offload("file:" + scratch_.file("large") + "?read_clear=0&seal=" + keys); }),
+              HasSubstr("read_clear"));
 }
 
 // Two tags under one nonce would give GCM's key of tags away.

@@ -55,6 +55,8 @@ namespace once {
 //   seal_command=COMMAND       the same with the keys that this command prints; not both
 //   write_clear=0|1            with keys: open what is sealed, and write in the clear. sqlite: and postgresql: take it
 //                              without keys too (SqliteOptions::allow_clear, PostgresqlOptions::allow_clear). Default 0
+//   read_clear=0|1             with keys: 0 believes sealed records only, and one in the clear fails as corrupt
+//                              (SealReads::sealed). Default 1
 //
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.
