@@ -264,6 +264,21 @@ EffectivePolicy effective(const Policy& policy) {
   return all;
 }
 
+EffectivePolicy ending_within(EffectivePolicy policy, Millis left) {
+  constexpr Millis longest_lease = std::chrono::hours{24};
+  // The skew on both sides and the drift of clocks. Without them the holder would stop trusting its lease, and refuse to
+  // begin steps, while it still has time.
+  if (left >= longest_lease - longest_lease / 1'000 - policy.skew) return policy;
+  const Millis until_end = left + policy.skew;
+  const Millis lease = until_end + until_end / 4'000 + Millis{1};
+  const bool renewed = policy.heartbeat && !policy.fixed_lease;
+  policy.lease = renewed ? lease : std::min(policy.lease, lease);
+  policy.heartbeat = false;
+  policy.fixed_lease = true;  // A step must not extend the lease: the retry after a timeout would wait longer.
+  policy.wait = std::min(policy.wait, left / 2);
+  return policy;
+}
+
 void check(const Policy& policy) {
   const auto within = [](std::optional<Millis> said, Millis low, Millis high, const char* name) {
     if (!said) return;

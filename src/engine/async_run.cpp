@@ -25,8 +25,8 @@ void AsyncRun::start(std::optional<Request> request, std::string_view operation,
   }
   std::optional<Begin> known;
   try {
+    policy_ = core_->take_in(*request);
     Running::refuse_here(*core_, request->key.stored());
-    policy_ = core_->policy_of(*request);
     known = core_->flights.cached(*request, policy_);
   } catch (...) {  // misuse, for the caller.
     return end({.error = std::current_exception()});

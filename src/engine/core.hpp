@@ -38,7 +38,10 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done);
   // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
-  [[nodiscard]] EffectivePolicy policy_of(const Request& request) const;  // Throws Exception(misuse) if out of range.
+  // Takes a request in: adds the invocation's tenant to its key, and returns its policy, bounded by the invocation's
+  // deadline. Throws Exception(misuse) for a policy out of range, and NoTimeLeft. Call it once for each request, before
+  // the thread waits.
+  [[nodiscard]] EffectivePolicy take_in(Request& request) const;
 
   // Reports that work of `operation` runs without a claim: to the observer each time, otherwise to standard error once
   // for each operation. No other code of the library prints.

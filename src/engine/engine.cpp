@@ -14,6 +14,7 @@
 #include <once/engine/compression.hpp>
 #include <once/engine/exceptions.hpp>
 #include <once/engine/tracer.hpp>
+#include <once/engine/within_invocation.hpp>
 #include <once/platform/system.hpp>
 
 #include "engine/claim_state.hpp"
@@ -21,11 +22,14 @@
 #include "engine/handing.hpp"
 #include "engine/run.hpp"
 #include "engine/running.hpp"
+#include "engine/tenant.hpp"
 #include "platform/wait.hpp"
 
 namespace once {
 
 namespace {
+
+constexpr Millis shortest_lease{10};  // Policy::lease
 
 EngineOptions with_defaults(EngineOptions options) {
   if (options.store == nullptr) throw Exception(ErrorKind::misuse, "an engine needs a store: set EngineOptions::store");
@@ -225,10 +229,21 @@ Millis EngineCore::backoff(unsigned tries, Millis first, Millis most) const {
   return whole / 2 + whole / 2 * random / 255;
 }
 
-EffectivePolicy EngineCore::policy_of(const Request& request) const {
-  if (!request.policy) return usual_policy;
-  check(*request.policy);
-  return effective(fill_in(*request.policy, options.policy));
+EffectivePolicy EngineCore::take_in(Request& request) const {
+  if (request.policy) check(*request.policy);
+  EffectivePolicy policy = request.policy ? effective(fill_in(*request.policy, options.policy)) : usual_policy;
+  const InvocationFacts facts = WithinInvocation::current();
+  add_tenant(request.key, facts.tenant);
+  if (facts.deadline == never) return policy;
+  const Time now = options.clock->now();
+  const Millis left = facts.deadline > now ? facts.deadline - now : Millis{0};
+  if (left < shortest_lease) {
+    throw NoTimeLeft(ErrorKind::unavailable,
+                     "the invocation's deadline leaves no time for '" + request.key.scope() +
+                         "', and nothing was run: retry, or give the function a longer timeout",
+                     nullptr);
+  }
+  return ending_within(policy, left);
 }
 
 std::shared_ptr<const CallTrace> EngineCore::trace_of(const TracePtr& caller) const {
@@ -333,26 +348,28 @@ Request Engine::request(std::string_view key, std::string_view payload) const {
 }
 
 void Engine::begin(Request request, Callback<void(Begin&&)> done) {
+  const EffectivePolicy policy = core_->take_in(request);
   Running::refuse_here(*core_, request.key.stored());
-  begin_elsewhere(std::move(request), std::move(done));
+  begin_elsewhere(std::move(request), policy, std::move(done));
 }
 
-void Engine::begin_elsewhere(Request&& request, Callback<void(Begin&&)>&& done) {
-  const EffectivePolicy policy = core_->policy_of(request);
+void Engine::begin_elsewhere(Request&& request, const EffectivePolicy& policy, Callback<void(Begin&&)>&& done) {
   if (auto known = core_->flights.cached(request, policy)) return done(std::move(*known));
   core_->begin(core_->attempt_of(std::move(request), policy), std::move(done));
 }
 
 Begin Engine::begin(Request request) {
+  const EffectivePolicy policy = core_->take_in(request);
   Running::refuse_anywhere(*core_, request.key.stored());
-  return wait_for<Begin>([&](Callback<void(Begin&&)>&& done) { begin_elsewhere(std::move(request), std::move(done)); });
+  return wait_for<Begin>(
+      [&](Callback<void(Begin&&)>&& done) { begin_elsewhere(std::move(request), policy, std::move(done)); });
 }
 
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
 
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
+  const EffectivePolicy policy = core_->take_in(request);
   Running::refuse_anywhere(*core_, request.key.stored());
-  const EffectivePolicy policy = core_->policy_of(request);
   std::shared_ptr<const EngineAttempt> kept;  // For work without a claim.
   bool at_once = false;                       // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {

@@ -256,7 +256,7 @@ Outcome run_local(EngineCore& core, Request&& request, LocalTransaction& transac
     ~Over() { transaction.rollback(); }
     LocalTransaction& transaction;
   } const over{transaction};
-  const EffectivePolicy policy = core.policy_of(request);
+  const EffectivePolicy policy = core.take_in(request);
   refuse_policy(core, policy, transaction);
   Running::refuse_anywhere(core, request.key.stored());
   if (auto known = core.flights.cached(request, policy)) {

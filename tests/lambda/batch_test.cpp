@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <once/engine/exceptions.hpp>
+#include <once/engine/within_invocation.hpp>
 
 namespace once::testing {
 namespace batch_test {
@@ -240,6 +241,7 @@ TEST_F(SqsBatchTest, AMessageWhoseClaimWasLostMeanwhileCountsByWhatIsStored) {
   const auto batch = sqs::batch(engine, options([](BatchOptions& o) { o.margin = 0ms; }), [&](const Message& message) {
     // Frozen until the invocation is over; another one takes the message over.
     clock->advance(31s);
+    const WithinInvocation another_process({});
     Engine other(engine_options(store));
     Claim claim = claimed(other, "f/batch", message.id);
     if (message.id == "done") claim.complete(Result::inlined("theirs"));

@@ -8,6 +8,7 @@
 //   {"do": "note"}                appends a line to $NOTES, then answers with how many the process has handled
 //   {"do": "log"}                 writes to both standard streams
 //   {"do": "environment"}         answers with the variables that Lambda sets
+//   {"do": "tenant"}              answers with the invocation's tenant
 //   {"do": "charge", "id": "x"}   an operation made idempotent on $ONCE_STORE: charges once, by a line in $NOTES
 //   {"do": "charge", "id": "x", "gate": true}   the same, and then waits for $GATE, a fifo, under a lease of 1 s
 //   {"do": "charge", "id": "x", "hold": true}   the same, and nobody takes it over
@@ -31,6 +32,7 @@
 #include <string_view>
 
 #include <once/engine/engine.hpp>
+#include <once/engine/within_invocation.hpp>
 #include <once/frontends/lambda/metrics.hpp>
 #include <once/frontends/lambda/runtime.hpp>
 
@@ -104,6 +106,7 @@ class TestFunction {
       out["arn"] = invocation.function_arn;
       return out.dump();
     }
+    if (what == "tenant") return json({{"tenant", invocation.tenant_id}}).dump();
     if (what == "charge") return charge(event);
     throw std::runtime_error("unknown event");
   }
@@ -115,6 +118,7 @@ class TestFunction {
       engine_ = std::make_unique<once::Engine>(once::EngineOptions{
           .store = once::open_store(variable("ONCE_STORE")), .scope = "payments", .observer = observer_});
     }
+    const once::WithinInvocation unbounded({});  // The lease of 1 s counts, and is renewed.
     once::Request request = engine_->request(event.at("id").get<std::string>(), {});
     request.policy = once::Policy{.lease = once::Millis{1'000},
                                   .on_conflict = once::OnConflict::fail,

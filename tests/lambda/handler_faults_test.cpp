@@ -1,5 +1,6 @@
 // What goes wrong around a handler: timeouts, freezes, a store that is down, handlers that spoil their event, and
 // duplicates at the same time. After each it is counted how often the work ran and what the records say.
+#include <once/engine/within_invocation.hpp>
 #include <once/frontends/lambda/idempotent.hpp>
 
 #include <atomic>
@@ -126,6 +127,7 @@ TEST_F(HandlerFaults, ThawedWhileAnotherIsAtItItsResponseIsAnError) {
   Claim claim;
   const auto freezes = [&](Context&) {
     timers->advance(10min);
+    const WithinInvocation another_process({});
     Begin begin = other.engine->begin(
         Request{.key = Key::from_stored(record().key), .fingerprint = {}, .policy = options.policy, .holder = {}});
     ASSERT_EQ(begin.kind, Begin::Kind::claimed);

@@ -102,6 +102,15 @@ class Answers(Invoke):
             },
         )
 
+    def test_tenant_id_reaches_the_function(self):
+        (row,) = self.invoke_json("--tenant-id", "acme/blue", {"do": "tenant"})
+        self.assertEqual(row["response"], {"tenant": "acme/blue"})
+        (row,) = self.invoke_json({"do": "tenant"})
+        self.assertEqual(row["response"], {"tenant": ""})
+        for wrong in ("", "a#b", "x" * 257):
+            done = self.invoke("--tenant-id", wrong, {"do": "tenant"}, code=64)
+            self.assertIn("--tenant-id must have 1 to 256", done.stderr)
+
     def test_a_summary_of_several(self):
         done = self.invoke("--repeat", "2", {"do": "echo"}, {"do": "fail"}, code=237)
         self.assertRegex(done.stderr, r"once: 2 responses, 2 errors; 1 start of the function, \S+ in all\n$")

@@ -158,6 +158,21 @@ TEST(LocalApi, TakesOneAnswerOnly) {
   EXPECT_EQ(error.error_body, "no JSON");
 }
 
+TEST(LocalApi, RefusesAnswersOfAnotherAttempt) {
+  LocalApi api;
+  Client client(api);
+  auto outcome = api.submit("{}", {.request_id = "id"});
+  const std::string event = client.next().answer();
+  const std::string name = "Lambda-Runtime-Invocation-Id: ";
+  const auto at = event.find(name);
+  ASSERT_NE(at, std::string::npos);
+  const std::string attempt = event.substr(at, name.size() + 36) + "\r\n";
+  EXPECT_THAT(client.post("invocation/id/response", "x", name + "another\r\n").answer(), StartsWith("HTTP/1.1 410"));
+  EXPECT_THAT(client.post("invocation/id/error", "{}", name + "another\r\n").answer(), StartsWith("HTTP/1.1 410"));
+  EXPECT_THAT(client.post("invocation/id/response", "y", attempt).answer(), StartsWith("HTTP/1.1 202"));
+  EXPECT_EQ(get(std::move(outcome)).body, "y");
+}
+
 TEST(LocalApi, GivesAnEventToSomebodyElseWhenOneLeft) {
   LocalApi api;
   { Client(api).next(); }

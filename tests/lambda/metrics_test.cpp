@@ -247,7 +247,7 @@ TEST(EmbeddedMetrics, EachLineHasOnlyWhatIsNew) {
   Log log;
   const EmbeddedMetrics metrics = log.metrics();
   for (int i = 0; i < 2; ++i) {
-    const InvocationSpan invocation;
+    const InvocationSpan invocation{Invocation{}};
     for (int n = 0; n <= i; ++n) metrics(event(EventKind::replayed));
   }
   EXPECT_EQ(log.take(), (Lines{{{"once_operations_total_replayed", 1}}, {{"once_operations_total_replayed", 2}}}));
@@ -258,7 +258,7 @@ TEST(EmbeddedMetrics, NothingIsWrittenWhenNothingHappened) {
   {
     const EmbeddedMetrics metrics = log.metrics();
     const EmbeddedMetrics copy = metrics;
-    { const InvocationSpan invocation; }
+    { const InvocationSpan invocation{Invocation{}}; }
     metrics.flush();
   }
   EXPECT_THAT(log.lines, IsEmpty());
@@ -268,8 +268,8 @@ TEST(EmbeddedMetrics, AClaimIsWrittenBeforeItsWorkAndItsEndWithTheInvocation) {
   Log log;
   const EmbeddedMetrics metrics = log.metrics();
   {
-    const InvocationSpan of_the_runtime;
-    const InvocationSpan of_the_handler;
+    const InvocationSpan of_the_runtime{Invocation{}};
+    const InvocationSpan of_the_handler{Invocation{}};
     metrics(event(EventKind::claimed));
     EXPECT_EQ(log.take(), (Lines{{{"once_claims_total", 1}}}));
     metrics(event(EventKind::work_done));
@@ -310,7 +310,7 @@ TEST(EmbeddedMetrics, ALineHasAtMostAHundredValues) {
   Log log;
   const EmbeddedMetrics metrics = log.metrics();
   {
-    const InvocationSpan invocation;
+    const InvocationSpan invocation{Invocation{}};
     for (int n = 0; n < 250; ++n) metrics({.kind = EventKind::replayed, .took = 1ms * n});
     EXPECT_THAT(log.lines, SizeIs(2));
   }
@@ -430,7 +430,7 @@ TEST(EmbeddedMetrics, ThreadsLoseNoCount) {
   for (int n = 0; n < 4; ++n) {
     threads.emplace_back([&] {
       for (int round = 0; round < rounds; ++round) {
-        const InvocationSpan invocation;
+        const InvocationSpan invocation{Invocation{}};
         metrics(event(EventKind::claimed));
         metrics(event(EventKind::completed));
       }

@@ -174,6 +174,7 @@ TEST(Runtime, TellsAllOfAnInvocation) {
                                         .trace_id = "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Sampled=1",
                                         .client_context = R"({"client":{"app":"x"}})",
                                         .cognito_identity = R"({"cognitoIdentityId":"y"})",
+                                        .tenant_id = "blue",
                                         .timeout = Millis{15'000}})),
                   "{}");
   function.stop();
@@ -182,6 +183,8 @@ TEST(Runtime, TellsAllOfAnInvocation) {
   EXPECT_EQ(seen.trace_id, "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Sampled=1");
   EXPECT_EQ(seen.client_context, R"({"client":{"app":"x"}})");
   EXPECT_EQ(seen.cognito_identity, R"({"cognitoIdentityId":"y"})");
+  EXPECT_EQ(seen.tenant_id, "blue");
+  EXPECT_EQ(seen.invocation_id.size(), 36U);
   EXPECT_EQ(seen.deadline, clock->now() + Millis{15'000});
 }
 
@@ -520,6 +523,35 @@ TEST(Runtime, ReportsAResponseThatComesTooLate) {
   function.stop();
   EXPECT_THAT(function.kinds(), ElementsAre(Problem::response_refused));
   EXPECT_THAT(function.told(), HasSubstr("did not take the response of 4 bytes: status 400 InvalidRequestID"));
+}
+
+// 1. The attempt with request id "again" times out, and its handler goes on.
+// 2. The platform sends "again" once more; another thread takes it.
+// 3. The first handler returns: its response names the first attempt, and is refused.
+TEST(Runtime, LateResponseReachesNoLaterAttempt) {
+  for (const bool throws : {false, true}) {
+    LocalApi api;
+    Gate over;
+    Gate second;
+    RuntimeOptions two = quiet_options();
+    two.concurrency = 2;
+    const auto handler = [&](std::string_view event, const Invocation&) {
+      if (event == "late") over.wait();
+      if (event == "late" && throws) throw FunctionError("Late", "too late");
+      if (event == "second") second.wait();
+      return std::string(event);
+    };
+    Running function(api, handler, two);
+    EXPECT_EQ(get(api.submit("late", {.request_id = "again", .timeout = Millis{20}})).kind, Kind::timed_out);
+    auto outcome = api.submit("second", {.request_id = "again"});
+    EXPECT_TRUE(api.wait_until([](const auto& counts) { return counts.running == 1; }));
+    over.open();
+    EXPECT_TRUE(api.wait_until([](const auto& counts) { return counts.refused == 1; }));
+    second.open();
+    expect_response(get(std::move(outcome)), "second");
+    function.stop();
+    EXPECT_THAT(function.told(), HasSubstr("status 410 ErrorRuntimeInvokeTimeout"));
+  }
 }
 
 TEST(Runtime, GivesUpAResponseThatIsNeverTaken) {

@@ -195,6 +195,7 @@ class LambdaInvoke {
     options.request_id = job.request_id;
     options.function_arn = "arn:aws:lambda:eu-central-1:000000000000:function:" + options_.name;
     options.timeout = timeout_;
+    options.tenant_id = options_.tenant_id.value_or("");
     environment.api->submit(events_[job.event], std::move(options), [this, index, number](InvocationOutcome outcome) {
       LambdaNotice notice;
       notice.kind = LambdaNotice::Kind::ended;
@@ -486,6 +487,8 @@ void add_lambda(CLI::App& app, Invocation& invocation) {
   invoke->add_option("--handler", options->handler, "_HANDLER")->capture_default_str();
   invoke->add_option("--memory", options->memory, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE; limits nothing")
       ->capture_default_str();
+  invoke->add_option("--tenant-id", options->tenant_id,
+                     "The tenant whose events these are, for a function with tenant isolation");
   invoke->add_flag("--json", options->json, "Write one line of JSON for each invocation");
   invoke->footer(invoke_footer);
   invoke->callback([options, &invocation] { invocation.action = [options] { return LambdaInvoke(*options).run(); }; });

@@ -11,6 +11,7 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "settings/read_input.hpp"
+#include "text/ascii.hpp"
 #include "text/number.hpp"
 
 namespace once::cli {
@@ -27,6 +28,13 @@ std::size_t parse_count(std::string_view text, std::string_view what) {
     misuse(std::string(what) + " must be a whole number of at least 1, not '" + escaped(text) + "'");
   }
   return count;
+}
+
+// AWS Lambda API reference, TenantId.
+bool is_tenant_id(std::string_view id) {
+  return !id.empty() && id.size() <= 256 && std::ranges::all_of(id, [](char c) {
+    return text::is_letter_or_digit(c) || std::string_view("._:/=+-@ ").find(c) != std::string_view::npos;
+  });
 }
 
 }  // namespace
@@ -72,6 +80,10 @@ void check_invoke_options(const InvokeOptions& options) {
   const Millis timeout = parse_duration(options.timeout, "--timeout");
   if (timeout < Millis{1} || timeout > std::chrono::hours(24)) misuse("--timeout must be from 1ms to 24h");
   if (parse_duration(options.init_timeout, "--init-timeout") < Millis{1}) misuse("--init-timeout must be at least 1ms");
+  if (options.tenant_id && !is_tenant_id(*options.tenant_id)) {
+    misuse("--tenant-id must have 1 to 256 letters, digits, blanks and ._:/=+-@, and is '" +
+           escaped(*options.tenant_id) + "'");
+  }
   if (!options.freeze.empty() && options.threads > 1) {
     misuse("--freeze needs one invocation at a time, so it does not work with --threads");
   }

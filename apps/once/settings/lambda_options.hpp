@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct InvokeOptions {
   std::string name = "function";
   std::string handler = "function.handler";
   std::size_t memory = 128;
+  std::optional<std::string> tenant_id;
   bool json = false;
 };
 

@@ -217,7 +217,7 @@ class Engine {
     void* work_;
     void (*call_)(void*, Context&, Result&);
   };
-  void begin_elsewhere(Request&& request, Callback<void(Begin&&)>&& done);
+  void begin_elsewhere(Request&& request, const EffectivePolicy& policy, Callback<void(Begin&&)>&& done);
   // These fill a new outcome in place, because it has many members to move.
   void run_work(Request&& request, ErasedWork work, Outcome& outcome);
   void run_work_without_claim(ErasedWork work, std::string_view operation, const std::string* key, Outcome& outcome);

@@ -74,6 +74,12 @@ class ResultDropped : public Rejected {
   using Rejected::Rejected;
 };
 
+// The invocation in which the call was made ends too soon: see once/engine/within_invocation.hpp. Nothing was run.
+class NoTimeLeft : public Rejected {
+ public:
+  using Rejected::Rejected;
+};
+
 // The store failed. kind(): unavailable if the claim was certainly not written, in_doubt if it may have been.
 class StoreFailed : public Rejected {
  public:

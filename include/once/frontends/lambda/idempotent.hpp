@@ -72,6 +72,8 @@ inline constexpr std::string_view declined = "Once.Declined";  // Context::commi
 inline constexpr std::string_view no_key = "Once.NoKey";       // No key, or the fingerprint selects nothing. Not run.
 inline constexpr std::string_view invalid_event =
     "Once.InvalidEvent";  // Not JSON, or an expression fails on it, so there is no key. Not run.
+inline constexpr std::string_view tenant_not_in_key =
+    "Once.TenantNotInKey";  // A dialect's ids have no tenant: see IdempotentOptions::tenant_in_dialect. Not run.
 inline constexpr std::string_view no_time_left =
     "Once.NoTimeLeft";  // The invocation's deadline has passed, or nearly. Not run. Retry.
 }  // namespace errors
@@ -121,6 +123,11 @@ struct IdempotentOptions {
   keys::Dialect dialect = keys::Dialect::native;
   std::string hash;        // keys::Recipe::hash.
   std::string key_prefix;  // The library's setting; dialects only.
+
+  // Dialects only. The libraries' ids have no tenant, so two tenants of a function with tenant isolation would get each
+  // other's results. Such invocations end as errors::tenant_not_in_key. true: their ids have the tenant, and differ from
+  // the library's, so records that the library wrote are not found.
+  bool tenant_in_dialect = false;
 
   // Empty members: the engine's. The lease is the time until the invocation's deadline, see within_deadline();
   // Policy::lease is for invocations without a deadline. OnLapse::hold is for work that must never run again after a

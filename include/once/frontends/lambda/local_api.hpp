@@ -53,9 +53,10 @@ std::string make_request_id(Random& random);
 struct SubmitOptions {
   std::string request_id;  // Up to 256 letters, digits and -_. Empty: a new UUID.
   std::string function_arn = "arn:aws:lambda:eu-central-1:000000000000:function:function";
-  std::string trace_id;          // This and the next two: no control characters. Empty: not sent.
+  std::string trace_id;          // This and the next three: no control characters. Empty: not sent.
   std::string client_context;    //
   std::string cognito_identity;  //
+  std::string tenant_id;         // Of a function with tenant isolation.
   Millis timeout{3'000};         // Starts when the function gets the event. 1 ms to 24 h.
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <once/engine/exceptions.hpp>
+#include <once/engine/within_invocation.hpp>
 #include <once/error.hpp>
 
 #include "frontends/lambda/batch/batch_run.hpp"
@@ -162,7 +163,10 @@ class Batch::Run {
   void start_threads() {
     while (ready_.size() > idle_ && threads_.size() + 1 < batch_.options_.parallel && may_start_threads_) {
       try {
-        threads_.emplace_back([this] { work(); });
+        threads_.emplace_back([this] {
+          const WithinInvocation within({.deadline = invocation_.deadline, .tenant = invocation_.tenant_id});
+          work();
+        });
         ++idle_;
       } catch (const std::system_error&) {
         may_start_threads_ = false;  // The limit of the process (Lambda: 1024 threads). The existing ones do the rest.

@@ -26,7 +26,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
   // One for all copies of the handler.
   const auto maker = std::make_shared<const Maker>(Maker{lambda::Batch(engine, std::move(options)), std::move(work)});
   return [maker](std::string_view event, const lambda::Invocation& invocation) {
-    const lambda::InvocationSpan span;
+    const lambda::InvocationSpan span(invocation);
     std::pmr::monotonic_buffer_resource arena;
     const std::vector<lambda::EventRecord> records = lambda::event_records(event, arena, sqs_service);
     std::vector<Message> messages(records.size());

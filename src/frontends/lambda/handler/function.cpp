@@ -82,9 +82,7 @@ bool retry_helps(std::string_view error_type) noexcept {
 }
 
 Policy within_deadline(const Engine& engine, Policy policy, const Invocation& invocation) {
-  using std::chrono::hours;
-  constexpr Millis least{10};         // The shortest lease.
-  constexpr Millis most = hours{24};  // The longest one.
+  constexpr Millis least{10};  // The shortest lease.
   if (invocation.deadline == never) return policy;
   const Time now = engine.options().clock->now();
   const Millis left = invocation.deadline > now ? invocation.deadline - now : Millis{0};
@@ -93,15 +91,15 @@ Policy within_deadline(const Engine& engine, Policy policy, const Invocation& in
                         "the invocation's deadline leaves no time for the work, so it was not begun: retry, or give "
                         "the function a longer timeout");
   }
-  // Adds the skew on both sides and the drift of clocks. Without them the holder would stop trusting its lease, and
-  // refuse to begin steps, while it still has time.
-  const Millis skew = policy.skew.value_or(engine.options().policy.skew.value_or(Millis{0}));
-  if (left >= most - most / 1'000 - skew) return policy;
-  const Millis lease = left + skew;
-  policy.lease = lease + lease / 4'000 + Millis{1};
-  policy.heartbeat = false;
-  policy.fixed_lease = true;  // A step must not extend the lease: the retry after a timeout would wait longer.
-  policy.wait = std::min(effective(fill_in(policy, engine.options().policy)).wait, left / 2);
+  EffectivePolicy whole = effective(fill_in(policy, engine.options().policy));
+  whole.heartbeat = true;  // The lease is the time that is left, also if it would be shorter.
+  whole.fixed_lease = false;
+  const EffectivePolicy bounded = ending_within(whole, left);
+  if (!bounded.fixed_lease) return policy;
+  policy.lease = bounded.lease;
+  policy.heartbeat = bounded.heartbeat;
+  policy.fixed_lease = bounded.fixed_lease;
+  policy.wait = bounded.wait;
   return policy;
 }
 

@@ -84,7 +84,7 @@ Handler detail::make_http(Engine& engine, HttpOptions options, HttpWork work) {
   options.environment = environment_or_process(options.environment);
   auto handler = std::make_shared<HttpHandler>(engine, std::move(options), std::move(work));
   return [handler = std::move(handler)](std::string_view event, const Invocation& invocation) {
-    const InvocationSpan span;
+    const InvocationSpan span(invocation);
     return (*handler)(event, invocation);
   };
 }

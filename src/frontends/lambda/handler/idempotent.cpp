@@ -72,6 +72,8 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
     throw typed(errors::claim_lost, error);
   } catch (const ResultDropped& error) {
     throw typed(errors::result_dropped, error);
+  } catch (const NoTimeLeft& error) {
+    throw typed(errors::no_time_left, error);
   } catch (const StoreFailed& error) {
     const bool passing = error.kind() == ErrorKind::unavailable || error.kind() == ErrorKind::in_doubt;
     throw typed(passing ? errors::store_unavailable : errors::store_failed, error);
@@ -89,6 +91,7 @@ class IdempotentHandler {
       : engine_(engine),
         policy_(handler_policy(engine, options.policy, options.dialect)),
         disabled_(is_disabled(*options.environment)),
+        refuses_tenants_(options.dialect != keys::Dialect::native && !options.tenant_in_dialect),
         keys_(recipe_of(engine, options, refuses_missing())),
         input_(options.input_without),
         on_replay_(std::move(options.on_replay)),
@@ -104,6 +107,12 @@ class IdempotentHandler {
 
   std::string operator()(std::string_view event, const Invocation& invocation) const {
     if (disabled_) return unprotected(event, invocation);
+    if (refuses_tenants_ && !invocation.tenant_id.empty()) {
+      throw FunctionError(std::string(errors::tenant_not_in_key),
+                          "the invocation is tenant '" + invocation.tenant_id +
+                              "', and the dialect's ids have no tenant, so tenants would share results. Nothing was "
+                              "run: set IdempotentOptions::tenant_in_dialect, whose ids differ from the library's");
+    }
     keys::Derived derived = derive(event);
     if (!derived.key) return unprotected(event, invocation);
     Request request{.key = std::move(*derived.key),
@@ -173,6 +182,7 @@ class IdempotentHandler {
   Engine& engine_;
   const Policy policy_;
   const bool disabled_;
+  const bool refuses_tenants_;
   const keys::KeyDeriver keys_;
   const keys::InputFilter input_;
   std::optional<keys::KeyDeriver> lenient_;  // Without Recipe::require_key, if that is set.
@@ -187,7 +197,7 @@ Handler detail::make_idempotent(Engine& engine, IdempotentOptions options, Work 
   options.environment = environment_or_process(options.environment);
   auto handler = std::make_shared<const IdempotentHandler>(engine, std::move(options), std::move(work));
   return [handler = std::move(handler)](std::string_view event, const Invocation& invocation) {
-    const InvocationSpan span;
+    const InvocationSpan span(invocation);
     return (*handler)(event, invocation);
   };
 }

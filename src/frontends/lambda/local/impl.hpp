@@ -40,6 +40,7 @@ struct LocalInvocation {
 
   std::string event;
   SubmitOptions options;
+  std::string invocation_id;
   Callback<void(InvocationOutcome)> done;
   asio::steady_timer deadline;
   SteadyClock::time_point given_at{};
@@ -147,6 +148,9 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
 
   // The connection ended in a body. The caller has the first part of a streamed response; any other is ignored.
   void cut_off();
+  // The open invocation that the request answers. Null: none, or it is a later attempt with the same request id. A
+  // request that names no attempt is taken, as on the platform.
+  [[nodiscard]] InvocationPtr of_this_attempt() const;
   void count_call();
   void on_request();
   void carry_out();

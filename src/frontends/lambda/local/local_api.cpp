@@ -157,6 +157,8 @@ void LocalApi::Impl::give(const SessionPtr& session, const InvocationPtr& invoca
   add("Lambda-Runtime-Trace-Id", of.trace_id);
   add("Lambda-Runtime-Client-Context", of.client_context);
   add("Lambda-Runtime-Cognito-Identity", of.cognito_identity);
+  add("Lambda-Runtime-Aws-Tenant-Id", of.tenant_id);
+  add("Lambda-Runtime-Invocation-Id", invocation->invocation_id);
   head += "\r\nContent-Length: " + std::to_string(invocation->event.size()) + "\r\n\r\n";
   invocation->deadline.expires_after(of.timeout);
   invocation->deadline.async_wait([this, weak = std::weak_ptr(invocation)](error_code error) {
@@ -266,7 +268,7 @@ void LocalApi::submit(std::string event, SubmitOptions options, Callback<void(In
     throw misuse("a request id has at most 256 letters, digits and -_.; '" + options.request_id + "' is none");
   }
   if (!fits_header(options.function_arn) || !fits_header(options.trace_id) || !fits_header(options.client_context) ||
-      !fits_header(options.cognito_identity)) {
+      !fits_header(options.cognito_identity) || !fits_header(options.tenant_id)) {
     throw misuse("each text of an invocation must have at most 8192 bytes and no control characters");
   }
   if (options.request_id.empty()) options.request_id = make_request_id(*impl_->options.random);
@@ -277,6 +279,7 @@ void LocalApi::submit(std::string event, SubmitOptions options, Callback<void(In
     }
   }
   auto invocation = std::make_shared<LocalInvocation>(impl_->io, std::move(event), std::move(options), std::move(done));
+  invocation->invocation_id = make_request_id(*impl_->options.random);
   asio::dispatch(impl_->io, [impl = impl_.get(), invocation = std::move(invocation)] { impl->submit(invocation); });
 }
 

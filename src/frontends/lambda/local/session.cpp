@@ -205,22 +205,22 @@ void LocalApi::Impl::Session::on_head() {
 
 void LocalApi::Impl::Session::too_large() {
   count_call();
-  const auto found = server_.running.find(route_.id);
-  if (route_.call == ApiCall::response && found != server_.running.end()) {
+  const InvocationPtr invocation = of_this_attempt();
+  if (route_.call == ApiCall::response && invocation) {
     InvocationOutcome outcome;
     outcome.kind = InvocationOutcome::Kind::error;
     outcome.streamed = streamed_;
     if (streamed_) outcome.body = std::move(parser_->get().body());
     outcome.error_type = "Function.ResponseSizeTooLarge";
     outcome.error_message = "the response is larger than " + std::to_string(limit_) + " bytes";
-    server_.finish(found->second, std::move(outcome));
+    server_.finish(invocation, std::move(outcome));
   }
   refuse(413, "RequestEntityTooLarge", "the body is larger than " + std::to_string(limit_) + " bytes");
 }
 
 void LocalApi::Impl::Session::cut_off() {
-  const auto found = server_.running.find(route_.id);
-  if (streamed_ && found != server_.running.end()) {
+  const InvocationPtr invocation = of_this_attempt();
+  if (streamed_ && invocation) {
     InvocationOutcome outcome;
     outcome.kind = InvocationOutcome::Kind::error;
     outcome.streamed = true;
@@ -228,9 +228,16 @@ void LocalApi::Impl::Session::cut_off() {
     outcome.content_type = header("Content-Type");
     outcome.error_type = "Runtime.TruncatedResponse";
     outcome.error_message = "the connection ended within the streamed response";
-    server_.finish(found->second, std::move(outcome));
+    server_.finish(invocation, std::move(outcome));
   }
   close();
+}
+
+InvocationPtr LocalApi::Impl::Session::of_this_attempt() const {
+  const auto found = server_.running.find(route_.id);
+  if (found == server_.running.end()) return nullptr;
+  const std::string attempt = header("Lambda-Runtime-Invocation-Id");
+  return attempt.empty() || attempt == found->second->invocation_id ? found->second : nullptr;
 }
 
 void LocalApi::Impl::Session::count_call() {
@@ -298,12 +305,14 @@ void LocalApi::Impl::Session::carry_out() {
     read_error(outcome);
   }
   if (route_.call == ApiCall::init_error) return take_init_error(outcome);
-  const auto found = server_.running.find(route_.id);
-  if (found == server_.running.end()) {
+  const InvocationPtr invocation = of_this_attempt();
+  if (!invocation) {
     server_.count([](Counts& c) { ++c.refused; });
+    if (server_.running.contains(route_.id)) {
+      return send(410, error_json("ErrorRuntimeInvokeTimeout", "that attempt of the invocation is over"));
+    }
     return send(400, error_json("InvalidRequestID", "no invocation with this id is open"));
   }
-  const InvocationPtr invocation = found->second;
   if (!server_.see(Point::answering, route_.id)) {
     stuck_ = true;
     ++server_.stuck;

@@ -24,7 +24,8 @@ Told& told() {
 
 }  // namespace
 
-InvocationSpan::InvocationSpan() noexcept {
+InvocationSpan::InvocationSpan(const Invocation& invocation)
+    : within_({.deadline = invocation.deadline, .tenant = invocation.tenant_id}) {
   if (open_spans++ == 0) ++told().running;
 }
 

@@ -1,18 +1,24 @@
 // When an invocation begins and ends in this process, for those who write once per invocation.
 #pragma once
 
+#include <once/engine/within_invocation.hpp>
+#include <once/frontends/lambda/invocation.hpp>
+
 namespace once::lambda {
 
-// Lives as long as a handler runs. Spans on one thread may be nested: the runtime's around a handler's. When the
+// Lives as long as a handler runs. Engines called meanwhile know the invocation's deadline and tenant. Spans on one thread may be nested: the runtime's around a handler's. When the
 // outermost one ends, all AtInvocationEnd of the process are told, on that thread.
 class InvocationSpan {
  public:
-  InvocationSpan() noexcept;
+  explicit InvocationSpan(const Invocation& invocation);
   InvocationSpan(const InvocationSpan&) = delete;
   InvocationSpan& operator=(const InvocationSpan&) = delete;
   ~InvocationSpan();
 
   static bool any_runs() noexcept;  // On any thread.
+
+ private:
+  const WithinInvocation within_;
 };
 
 // Is told from when it is entered until it is removed.

@@ -133,7 +133,7 @@ void Worker::handle(const StreamingHandler& handler, const NextEvent& event) {
   Stream stream(*this, id);
   std::optional<ErrorAnswer> failure;
   try {
-    const InvocationSpan span;
+    const InvocationSpan span(event.invocation);
     handler(event.body, event.invocation, stream);
   } catch (const abi::__forced_unwind&) {
     throw;  // The thread is being cancelled, which must not be prevented.

@@ -21,6 +21,7 @@ using ProblemKind = RuntimeProblem::Kind;
 namespace {
 
 constexpr std::string_view base_path = "/2018-06-01/runtime/";
+constexpr std::string_view invocation_id_header = "Lambda-Runtime-Invocation-Id";
 constexpr std::string_view too_large_type = "Function.ResponseSizeTooLarge";  // The platform's name for it.
 
 bool fit_for_path(std::string_view id) {
@@ -41,6 +42,8 @@ Invocation invocation_of(const ApiAnswer& answer) {
   invocation.trace_id = header_of(answer, "Lambda-Runtime-Trace-Id");
   invocation.client_context = header_of(answer, "Lambda-Runtime-Client-Context");
   invocation.cognito_identity = header_of(answer, "Lambda-Runtime-Cognito-Identity");
+  invocation.tenant_id = header_of(answer, "Lambda-Runtime-Aws-Tenant-Id");
+  invocation.invocation_id = header_of(answer, invocation_id_header);
   const auto deadline_ms = text::parse_whole<std::int64_t>(header_of(answer, "Lambda-Runtime-Deadline-Ms"));
   if (deadline_ms.value_or(0) > 0) invocation.deadline = Time(Millis{*deadline_ms});
   return invocation;
@@ -114,6 +117,11 @@ std::optional<Worker::NextEvent> Worker::ask() {
       const unsigned status = answer.result_int();
       NextEvent event{.invocation = invocation_of(answer), .body = {}};
       const std::string& id = event.invocation.request_id;
+      const std::string& invocation_id = event.invocation.invocation_id;
+      invocation_header_.clear();
+      if (!invocation_id.empty()) {
+        invocation_header_.append(invocation_id_header).append(": ").append(invocation_id).append("\r\n");
+      }
       if (status >= 500) {
         shared_.fail("",
                      "the Runtime API answered with " + said(answer) + " when asked for an event; the runtime ends");
@@ -156,7 +164,7 @@ void Worker::handle(const Handler& handler, const NextEvent& event) {
   const std::string& id = event.invocation.request_id;
   std::string response;
   try {
-    const InvocationSpan span;
+    const InvocationSpan span(event.invocation);
     response = handler(event.body, event.invocation);
   } catch (const abi::__forced_unwind&) {
     throw;  // The thread is being cancelled, which must not be prevented.
@@ -262,7 +270,7 @@ bool Worker::post(const std::string& path, const std::string& headers, std::stri
 std::string Worker::post_head(std::string_view path, std::string_view headers) const {
   std::string head = "POST ";
   head.append(base_path).append(path).append(" HTTP/1.1\r\nHost: ").append(shared_.address.text());
-  return head.append("\r\nUser-Agent: once\r\n").append(headers);
+  return head.append("\r\nUser-Agent: once\r\n").append(invocation_header_).append(headers);
 }
 
 Millis Worker::pause_after(unsigned attempt) const {

@@ -77,6 +77,8 @@ class Worker {
 
   Shared& shared_;
   ApiConnection connection_;
+  // Of the current invocation, for its posts. The platform refuses a post whose request id has a new attempt since.
+  std::string invocation_header_;
 };
 
 inline constexpr std::size_t max_answer_bytes = 65'536;  // Of the answer to a post, which is a sentence.
