@@ -385,8 +385,8 @@ COMMITS_EARLY = "set_config('synchronous_commit', 'on', true)", "set_config('syn
 SQL_BUGS = {  # Of the function that writes, in the test's database.
     "commits_early": COMMITS_EARLY,
     "commits_early_without_power": COMMITS_EARLY,
-    "sql_unfenced": (" AND r.owner = seen_owner AND r.revision = seen_revision;\n    done := FOUND;\n  ELSE",
-                     ";\n    done := FOUND;\n  ELSE"),
+    "sql_unfenced": (" AND r.owner = seen_owner AND r.revision = seen_revision RETURNING * INTO there;",
+                     " RETURNING * INTO there;"),
     "sql_removes_any": (" AND r.owner = seen_owner AND r.revision = seen_revision;\n    done := FOUND;\n  END IF",
                         ";\n    done := FOUND;\n  END IF"),
 }

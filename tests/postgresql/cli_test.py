@@ -3,7 +3,9 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "apps"), str(ROOT / "real_servers")]
@@ -40,19 +42,66 @@ class Commands(Case):
         self.assertIn("make it with once table create", self.do("table", "check", code=1).stdout)
         self.assertEqual(self.do("table", "create").stdout, "created schema 'once'\n")
         self.assertEqual(self.do("table", "create").stdout, "schema 'once' already exists and fits\n")
-        self.assertEqual(self.do("table", "upgrade").stdout, "schema 'once' already has version 1\n")
+        self.assertEqual(self.do("table", "upgrade").stdout, "schema 'once' already has version 2\n")
         report = json.loads(self.do("table", "check", "--json").stdout)
         self.assertTrue(report["fits"] and report["exists"])
-        self.assertEqual(report["version"], 1)
+        self.assertEqual(report["version"], 2)
         self.assertEqual({finding["name"] for finding in report["findings"]},
-                         {"schema", "functions", "server", "primary", "fsync", "commit", "standby", "keepalive",
-                          "isolation", "snapshot", "bloat"})
+                         {"schema", "functions", "server", "primary", "fsync", "commit", "logged", "writes", "standby",
+                          "keepalive", "isolation", "snapshot", "bloat"})
         self.assertIn("would delete schema 'once'", self.do("table", "delete", "--dry-run").stdout)
         self.assertIn("nothing was deleted", self.do("table", "delete", input="twice\n", code=64).stderr)
         self.do("table", "check")
         self.do("table", "delete", input="once\n")
         self.assertEqual(self.psql("SELECT count(*) FROM pg_namespace WHERE nspname = 'once'"), "0")
         self.do("table", "delete", "--yes", code=64)
+
+    def test_hosts_of_two_clusters_are_found(self):
+        self.table()
+        here = f"127.0.0.1:{SERVER.port}"
+
+        def hosts(other, code):
+            store = f"postgresql://postgres@{here},{other}/{self.name}?allow_unsafe=1"
+            table = self.do("table", "check", "--store", store, code=code).stdout
+            doctor = self.once("doctor", "--store", store, text=True).stdout
+            return "".join(line + "\n" for line in (table + doctor).splitlines() if " hosts " in line)
+
+        with postgresql.running() as copied:  # From the same folder, so with the same identifier.
+            copied.psql(f"CREATE DATABASE {self.name}")
+            found = hosts(f"127.0.0.1:{copied.port}", 1)
+            self.assertEqual(found.count("more than one server takes writes"), 2, found)
+        with tempfile.TemporaryDirectory() as folder, \
+                unittest.mock.patch.object(postgresql, "BUILD", pathlib.Path(folder)), postgresql.running() as other:
+            other.psql(f"CREATE DATABASE {self.name}")
+            found = hosts(f"127.0.0.1:{other.port}", 1)
+            self.assertEqual(found.count("different clusters"), 2, found)
+            for server in (SERVER, other):
+                self.assertIn(server.psql("SELECT system_identifier FROM pg_control_system()"), found)
+        self.assertEqual(hosts(f"localhost:{SERVER.port}", 0).count("2, all of one cluster"), 2)
+        self.assertEqual(hosts("127.0.0.1:1", 0).count("not compared: 127.0.0.1:1 is not reached"), 2)
+
+    def test_fsync_is_seen_as_a_reload_left_it(self):
+        self.table()
+        store = self.url
+        for value, code in (("on", 0), ("off", 1), ("on", 0)):
+            self.psql(f"ALTER SYSTEM SET fsync = {value}")
+            SERVER.reload()
+            postgresql.wait_for(lambda: self.psql("SHOW fsync") == value, "the reload")
+            table = self.do("table", "check", "--store", store, code=code).stdout
+            self.assertRegex(table, "fine +fsync +on" if value == "on" else "lack +fsync +off: a crash")
+            doctor = self.once("doctor", "--store", store, text=True)
+            self.assertRegex(doctor.stdout + doctor.stderr, "fine +fsync +on" if value == "on" else "problem +.*fsync")
+        self.psql("ALTER SYSTEM RESET fsync")
+        SERVER.reload()
+        postgresql.wait_for(lambda: self.psql("SHOW fsync") == "off", "the reload")
+
+    def test_unlogged_tables_are_found(self):
+        self.table()
+        self.psql("ALTER TABLE once.records SET UNLOGGED")
+        self.assertRegex(self.do("table", "check").stdout, "hint +logged +UNLOGGED: records")
+        self.assertRegex(self.do("table", "check", "--store", self.url, code=1).stdout, "lack +logged +UNLOGGED: records")
+        doctor = self.once("doctor", "--store", self.url, text=True)
+        self.assertRegex(doctor.stdout + doctor.stderr, "UNLOGGED")
 
     def test_what_else_is_in_the_schema_stays(self):
         self.psql("CREATE SCHEMA shop; CREATE TABLE shop.orders (id int)")

@@ -681,5 +681,199 @@ TEST_F(PostgresqlStoreTest, SweepsManyAndPassesByWhatIsLocked) {
   EXPECT_EQ(blocking::sweep(store(), Time{Millis{5}}, 5'000).removed, 1U);
 }
 
+// --- Who may only EXECUTE, and what stands between the functions and the table
+
+TEST_F(PostgresqlStoreTest, AFutureSweepRemovesNothingValid) {
+  put("live");
+  Record old = plain_record("old");
+  old.expires_at = Time{Millis{5}};
+  EXPECT_EQ(blocking::insert(store(), old).status, Status::done);
+  const std::string sweep = "SELECT removed FROM " + schema_ + ".sweep_1(";
+  const std::string server_now = schema_ + ".now_1()";
+  shell_.run("UPDATE " + table_ + " SET expires_at_ms = " + server_now +
+             " + 3600000, sweep_at_ms = 5 WHERE key = 'live'");
+  for (const std::string& call :
+       {sweep + "9223372036854775807, 1000000)", sweep + "NULL, NULL)", sweep + server_now + " + 7200000, 10)"}) {
+    shell_.run(call);
+    EXPECT_NE(blocking::get(store(), "live").record, nullptr) << call;
+    EXPECT_EQ(blocking::get(store(), "old").record, nullptr) << call << ": what has expired goes";
+  }
+  EXPECT_EQ(blocking::sweep(store(), never - Millis{1}, 10).removed, 0U);
+}
+
+TEST_F(PostgresqlStoreTest, AFinishedRevisionHasTwentyRandomBits) {
+  const Record record = put("mine");
+  const std::string call = "SELECT " + schema_ + ".finish_1('mine', '\\x" + record.owner.hex() + "', -1, " +
+                           std::to_string(unix_ms(record.expires_at)) + ", 1, 'x', NULL, NULL, NULL, NULL, NULL)";
+  shell_.run(call);
+  EXPECT_EQ(blocking::get(store(), "mine").record->revision,
+            ((revision_count(record.revision) + 1) << revision_random_bits) + (1U << revision_random_bits) - 1);
+}
+
+// A table whose writes are swallowed or changed: by what, and which of them.
+struct Meddler {
+  const char* name;
+  const char* sql;
+  bool inserts;
+  bool replaces;
+  bool removes;
+};
+
+void PrintTo(const Meddler& meddler, std::ostream* out) { *out << meddler.name; }
+
+class MeddlerTest : public PostgresqlStoreTest, public ::testing::WithParamInterface<Meddler> {};
+
+constexpr Meddler meddlers[] = {
+    {"insert_skipped", "CREATE TRIGGER meddle BEFORE INSERT ON records FOR EACH ROW EXECUTE FUNCTION skip()", true,
+     false, false},
+    {"update_skipped", "CREATE TRIGGER meddle BEFORE UPDATE ON records FOR EACH ROW EXECUTE FUNCTION skip()", false,
+     true, false},
+    {"delete_skipped", "CREATE TRIGGER meddle BEFORE DELETE ON records FOR EACH ROW EXECUTE FUNCTION skip()", false,
+     false, true},
+    {"row_changed", "CREATE TRIGGER meddle BEFORE INSERT OR UPDATE ON records FOR EACH ROW EXECUTE FUNCTION change()",
+     true, true, false},
+    {"insert_rule", "CREATE RULE meddle AS ON INSERT TO records DO INSTEAD NOTHING", true, false, false},
+    {"update_rule", "CREATE RULE meddle AS ON UPDATE TO records DO INSTEAD NOTHING", true, true, false},
+    {"delete_rule", "CREATE RULE meddle AS ON DELETE TO records DO INSTEAD NOTHING", false, false, true},
+};
+
+TEST_P(MeddlerTest, IsReportedAndNothingIsWritten) {
+  const Meddler& meddler = GetParam();
+  const Record there = put("there");
+  const Record gone = put("gone");
+  Record old = plain_record("old");
+  old.expires_at = Time{Millis{5}};
+  ASSERT_EQ(blocking::insert(store(), old).status, Status::done);
+  shell_.run("SET search_path = " + schema_ +
+             "; CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+             "CREATE FUNCTION change() RETURNS trigger LANGUAGE plpgsql AS "
+             "'BEGIN NEW.lease_until_ms := 7; RETURN NEW; END'; " +
+             meddler.sql + "; RESET search_path");
+  const auto check = [&](const Answer& answer, bool meddled, const char* what) {
+    if (!meddled) {
+      EXPECT_EQ(answer.status, Status::done) << what << ": " << answer.error.message;
+      return;
+    }
+    EXPECT_EQ(answer.error.kind, ErrorKind::misuse) << what << ": " << answer.error.message;
+    // A rule has no row to return, which the server says itself.
+    EXPECT_THAT(answer.error.message, ::testing::AnyOf(HasSubstr("ON008"), HasSubstr("0A000"))) << what;
+  };
+  check(blocking::insert(store(), plain_record("new")), meddler.inserts, "insert");
+  EXPECT_EQ(blocking::get(store(), "new").record != nullptr, !meddler.inserts);
+  check(blocking::replace(store(), next_of(there), seen_of(there)), meddler.replaces, "replace");
+  EXPECT_EQ(*blocking::get(store(), "there").record, meddler.replaces ? there : next_of(there));
+  check(blocking::remove(store(), "gone", seen_of(gone)), meddler.removes, "remove");
+  EXPECT_EQ(blocking::get(store(), "gone").record != nullptr, meddler.removes);
+  const SweepAnswer swept = blocking::sweep(store(), Time{Millis{6}}, 1'000);
+  EXPECT_EQ(swept.error.has_value(), meddler.removes) << "or it is tried for ever";
+  if (meddler.replaces) {
+    try {
+      shell_.run("SELECT " + schema_ + ".finish_1('there', '\\x" + there.owner.hex() +
+                 "', 1, NULL, 1, 'x', NULL, NULL, NULL, NULL, NULL)");
+      // The changed field is none that a finish sets to anything but NULL.
+      EXPECT_STREQ(meddler.name, "row_changed");
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), ::testing::AnyOf(HasSubstr("as it was"), HasSubstr("RETURNING"))) << meddler.name;
+    }
+  }
+  const stores::SchemaReport report = stores::check_postgresql_schema(options_);
+  EXPECT_FALSE(report.fits());
+  EXPECT_THAT(report.findings, ::testing::Contains(::testing::Field(&stores::TableFinding::text,
+                                                                    AllOf(HasSubstr("meddle"), HasSubstr("ON008")))));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MeddlerTest, ::testing::ValuesIn(meddlers),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// The owner itself sees what the policy shows.
+TEST_F(PostgresqlStoreTest, AHiddenRecordIsNotWrittenOver) {
+  const std::string owner = schema_ + "_owner";
+  put("hidden");
+  shell_.run("CREATE ROLE " + owner + " LOGIN; GRANT USAGE ON SCHEMA " + schema_ + " TO " + owner + "; ALTER TABLE " +
+             table_ + " OWNER TO " + owner + "; ALTER TABLE " + schema_ + ".meta OWNER TO " + owner);
+  shell_.run("DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = '" + schema_ +
+             "'::regnamespace LOOP EXECUTE 'ALTER FUNCTION ' || f || ' OWNER TO " + owner + "'; END LOOP; END $$");
+  shell_.run("ALTER TABLE " + table_ + " ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; CREATE POLICY blind ON " +
+             table_ + " FOR SELECT USING (false); CREATE POLICY writes ON " + table_ + " FOR INSERT WITH CHECK (true)");
+  const Answer answer = blocking::insert(store(), plain_record("hidden"));
+  EXPECT_EQ(answer.error.kind, ErrorKind::misuse) << answer.error.message;
+  EXPECT_EQ(shell_.run("SELECT count(*) FROM " + table_), "1");
+  EXPECT_THAT(stores::check_postgresql_schema(options_).findings,
+              ::testing::Contains(::testing::Field(&stores::TableFinding::text, HasSubstr("row security"))));
+  shell_.run("REASSIGN OWNED BY " + owner + " TO CURRENT_USER; DROP OWNED BY " + owner + "; DROP ROLE " + owner);
+}
+
+TEST_F(PostgresqlStoreTest, UnloggedTablesAreRefused) {
+  shell_.run("ALTER TABLE " + table_ + " SET UNLOGGED");
+  EXPECT_THAT(stores::check_postgresql_schema(options_).findings,
+              ::testing::Contains(::testing::Field(&stores::TableFinding::text, HasSubstr("UNLOGGED: records"))));
+  put("allowed");  // By allow_unsafe.
+  store_.reset();
+  options_.allow_unsafe = false;
+  EXPECT_FALSE(stores::check_postgresql_schema(options_).fits());
+  if (shell_.run("SHOW fsync") == "on") {
+    EXPECT_THAT(blocking::insert(store(), plain_record("x")).error.message, HasSubstr("are UNLOGGED"));
+  } else {
+    EXPECT_EQ(blocking::insert(store(), plain_record("x")).error.kind, ErrorKind::misuse);
+  }
+}
+
+// Version 1 had a sweep that believed the caller's time.
+TEST_F(PostgresqlStoreTest, AnUpgradeReplacesTheFunctionsAndKeepsTheRights) {
+  const std::string role = schema_ + "_worker";
+  shell_.run("CREATE ROLE " + role + " LOGIN; " + stores::postgresql::grant_sql(schema_, role));
+  put("live");
+  shell_.run("UPDATE " + table_ + " SET expires_at_ms = " + schema_ + ".now_1() + 3600000");
+  shell_.run("UPDATE " + schema_ + ".meta SET value = '1' WHERE name = 'version'; CREATE OR REPLACE FUNCTION " +
+             schema_ +
+             ".sweep_1(at_ms bigint, most integer, OUT removed integer, OUT more boolean, OUT now_ms bigint) LANGUAGE "
+             "plpgsql SECURITY DEFINER AS $$ BEGIN DELETE FROM " +
+             table_ + " WHERE sweep_at_ms <= at_ms; END $$");
+  EXPECT_FALSE(stores::check_postgresql_schema(options_).fits());
+  EXPECT_EQ(stores::create_postgresql_schema(options_, {}), stores::SchemaChange::was_there);
+  EXPECT_EQ(stores::upgrade_postgresql_schema(options_), stores::SchemaChange::upgraded);
+  EXPECT_EQ(stores::upgrade_postgresql_schema(options_), stores::SchemaChange::was_there);
+  shell_.run("SET ROLE " + role + "; SELECT " + schema_ + ".sweep_1(9223372036854775807, 1000000); RESET ROLE");
+  EXPECT_NE(blocking::get(store(), "live").record, nullptr);
+  EXPECT_EQ(stores::check_postgresql_schema(options_).version, stores::postgresql_schema_version());
+  shell_.run("DROP OWNED BY " + role + "; DROP ROLE " + role);
+}
+
+// --- The commit itself fails: after each write was fine
+
+TEST_F(PostgresqlStoreTest, AWriteWhoseCommitFailsIsNotAcknowledged) {
+  shell_.run("CREATE FUNCTION " + schema_ +
+             ".late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF convert_from(substr(NEW.key, 1, 4), 'UTF8') = "
+             "'late' THEN RAISE EXCEPTION USING ERRCODE = '23514', MESSAGE = 'too late'; END IF; RETURN NULL; END $$; "
+             "CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE ON " +
+             table_ + " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION " + schema_ + ".late()");
+  const Answer alone = blocking::insert(store(), plain_record("late alone"));
+  EXPECT_EQ(alone.status, Status::failed);
+  EXPECT_THAT(alone.error.message, AllOf(HasSubstr("too late"), HasSubstr("at the commit")));
+  // One holds up the lane, so that the others go out as a group.
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::pair<std::string, Pending>> calls;
+    for (int i = 0; i < 20; ++i) {
+      const std::string key = (i % 10 == 3 ? "late " : "good ") + std::to_string(round) + "." + std::to_string(i);
+      calls.emplace_back(key, Pending());
+      store().insert(share(plain_record(key)), calls.back().second.done());
+    }
+    for (auto& [key, call] : calls) {
+      const Answer answer = call.wait();
+      const bool is_there = blocking::get(store(), key).record != nullptr;
+      EXPECT_FALSE(key.starts_with("late") && is_there) << key;
+      // Acknowledged, and it is not there: that must not be.
+      EXPECT_EQ(answer.status == Status::done, is_there) << key << ": " << answer.error.message;
+      EXPECT_TRUE(is_there || answer.error.kind == ErrorKind::in_doubt) << answer.error.message;
+    }
+  }
+  // A finish, too: the claim stands as it was.
+  shell_.run("ALTER TABLE " + table_ + " DISABLE TRIGGER late");
+  const Record claim = put("late claim");
+  shell_.run("ALTER TABLE " + table_ + " ENABLE TRIGGER late");
+  EXPECT_NE(blocking::replace(store(), next_of(claim), seen_of(claim)).status, Status::done);
+  EXPECT_EQ(*blocking::get(store(), "late claim").record, claim);
+}
+
 }  // namespace postgresql_store_test
 }  // namespace once::testing

@@ -48,6 +48,11 @@ Error Failure::error(const std::string& schema) const {
                                    "Nothing was written"};
   }
   if (state == "ON006") return {ErrorKind::misuse, message};  // The gate, which says what to do.
+  if (state == "ON008") {
+    return {ErrorKind::misuse, said + ": a trigger, a rule or a row security policy of the table " + schema +
+                                   ".records swallows or changes what is written. Nothing was written. Remove it: once "
+                                   "table check lists them"};
+  }
   if (group == "XX" && state != "XX000") {
     return {ErrorKind::corrupt, said + ": the server found damaged data"};
   }
@@ -63,6 +68,11 @@ std::optional<std::string> unfit_server(const PGresult* about, const std::string
   }
   const std::string unsafe = PQgetvalue(about, 0, 1);
   if (unsafe.empty() || allow_unsafe) return std::nullopt;
+  if (unsafe != "fsync") {
+    return "the tables of the schema " + schema +
+           " are UNLOGGED, so a crash of the server empties them. Run ALTER TABLE " + schema +
+           ".records SET LOGGED, and the same with meta, or add allow_unsafe=1 to the URL if that is meant";
+  }
   return "the server runs with " + unsafe +
          " off, so a crash of its host loses acknowledged claims and results. Turn it on, or add allow_unsafe=1 to the "
          "URL if that is meant";

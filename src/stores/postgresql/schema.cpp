@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <utility>
 
 #include "stores/postgresql/schema_sql.hpp"
@@ -48,7 +49,10 @@ class Look {
     if (!schema()) return;
     step("functions", [&] { functions(); });
     step("server", [&] { server(); });
+    step("hosts", [&] { hosts(); });
     step("commit", [&] { commit(); });
+    step("logged", [&] { logged(); });
+    step("writes", [&] { writes(); });
     step("standby", [&] { standby(); });
     step("keepalive", [&] { keepalive(); });
     step("isolation", [&] { isolation(); });
@@ -136,6 +140,88 @@ class Look {
     const bool standby = found.at(1) == "t";
     add(standby ? Grade::lack : Grade::fine, "primary",
         standby ? "this server is a standby, which takes no writes: name the primary, or both" : "it takes writes");
+  }
+
+  // Two clusters share no record, so a program that goes from one to the other runs everything again.
+  void hosts() {
+    const std::vector<Session::Host> hosts = session_.hosts();
+    if (hosts.size() < 2) return;
+    std::map<std::string, std::string> clusters;
+    std::map<std::string, std::string> primaries;
+    std::string silent;
+    for (const Session::Host& host : hosts) {
+      if (!host.problem.empty() || host.cluster.empty()) {
+        silent += (silent.empty() ? "" : "; ") + host.name + " " +
+                  (host.problem.empty() ? "does not show its system identifier" : "is not reached: " + host.problem);
+        continue;
+      }
+      clusters[host.cluster] += (clusters[host.cluster].empty() ? "" : " and ") + host.name;
+      if (!host.primary.empty()) primaries.try_emplace(host.primary, host.name);
+    }
+    if (clusters.size() > 1) {
+      std::string text;
+      for (const auto& [cluster, names] : clusters) {
+        text += (text.empty() ? "" : ", ") + names + " has the system identifier " + cluster;
+      }
+      add(Grade::lack, "hosts",
+          "they are different clusters, which share no record: " + text +
+              ". An operation runs again at the other one. Name hosts of one cluster only");
+    } else if (primaries.size() > 1) {
+      std::string text;
+      for (const auto& [server, name] : primaries) text += (text.empty() ? "" : " and ") + name;
+      add(Grade::lack, "hosts",
+          "more than one server takes writes: " + text +
+              ". Either a standby was promoted and the old primary still runs, or one cluster is a copy of the other. "
+              "An operation runs again at the other one. Stop one of them");
+    } else if (!silent.empty()) {
+      add(Grade::hint, "hosts", "not compared: " + silent);
+    } else {
+      add(Grade::fine, "hosts", std::to_string(hosts.size()) + ", all of one cluster");
+    }
+  }
+
+  void logged() {
+    const std::string unlogged = session_.value(
+        "SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_catalog.pg_class c WHERE c.relnamespace = "
+        "to_regnamespace(" +
+        quoted_text(schema_) + ") AND c.relname IN ('records', 'meta') AND c.relpersistence <> 'p'");
+    if (unlogged.empty()) return add(Grade::fine, "logged", "a crash of the server keeps the tables");
+    add(options_.allow_unsafe ? Grade::hint : Grade::lack, "logged",
+        "UNLOGGED: " + unlogged +
+            ". A crash of the server empties them, and a standby has nothing of them. Run ALTER "
+            "TABLE ... SET LOGGED");
+  }
+
+  // What may swallow or change a row. A move's gate does neither.
+  void writes() {
+    const std::string table = "to_regclass(" + quoted_text(schema_ + ".records") + ")";
+    const Cells found = session_.run(
+        "SELECT (SELECT string_agg(t.tgname, ', ' ORDER BY t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = " +
+        table +
+        " AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 2 = 2), "
+        "(SELECT string_agg(r.rulename, ', ' ORDER BY r.rulename) FROM pg_catalog.pg_rewrite r WHERE r.ev_class = " +
+        table +
+        "), "
+        "(SELECT c.relrowsecurity AND c.relforcerowsecurity FROM pg_catalog.pg_class c WHERE c.oid = " +
+        table +
+        "), "
+        "(SELECT string_agg(t.tgname, ', ' ORDER BY t.tgname) FROM pg_catalog.pg_trigger t WHERE t.tgrelid = " +
+        table + " AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 2 = 0 AND t.tgname <> 'gate')");
+    std::string text;
+    const auto also = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
+    if (found.at(0)) also("triggers before a write: " + *found.at(0));
+    if (found.at(1)) also("rules: " + *found.at(1));
+    if (found.at(2) == "t") also("row security, which is forced on the owner too");
+    if (!text.empty()) {
+      add(Grade::lack, "writes",
+          text + ". They may swallow or change what is written to " + schema_ +
+              ".records, and such a write is refused (ON008). Remove them");
+    } else if (found.at(3)) {
+      add(Grade::hint, "writes",
+          "triggers after a write: " + *found.at(3) + ". They must not write to " + schema_ + ".records");
+    } else {
+      add(Grade::fine, "writes", "nothing stands between the functions and the table");
+    }
   }
 
   void commit() {

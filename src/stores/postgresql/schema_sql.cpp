@@ -90,6 +90,18 @@ FROM @s@.records;
 CREATE FUNCTION @s@.now_1() RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::bigint $$;
 
+REVOKE ALL ON ALL TABLES IN SCHEMA @s@ FROM PUBLIC;
+REVOKE ALL ON FUNCTION @s@.readable(bytea), @s@.now_1() FROM PUBLIC;
+INSERT INTO @s@.meta VALUES ('version', '1');
+)sql";
+
+// The functions that programs call. In a schema of version 1, which has earlier texts of them, they are replaced where
+// they are: roles keep their rights, and programs that are older call them as before.
+//
+// Each argument comes from whoever has EXECUTE. So the server's clock bounds times that remove something, and numbers
+// that are put together with stored ones are cut to their size. What is written to a record is not judged: it needs the
+// owner of its claim, or a key that has no record.
+constexpr std::string_view second = R"sql(
 -- One conditional write. act: 1 insert, 2 replace, 3 remove. done: written. Otherwise nothing was changed, and `there`
 -- is the record in the way, or NULL. Each statement in here sees what was committed before it began: a single statement
 -- (a CTE) would see the moment at which it began itself, and show a stale record in the way, or none.
@@ -103,9 +115,12 @@ CREATE FUNCTION @s@.now_1() RETURNS bigint LANGUAGE sql VOLATILE AS $$
 -- says that it is meant: a program that was not told of the keys must not store payloads in the clear. Whoever made a
 -- claim in the clear before still finishes it.
 --
+-- A trigger, a rule or a row security policy may swallow the row, or change it: ON008, and nothing is written. A write
+-- that was swallowed would be refused, or tried for ever; one that was changed would be acknowledged as it was meant.
+--
 -- Every operation passes here. An assignment without a query inside is computed in place. PERFORM starts the executor,
 -- and so does a condition with EXISTS, even behind a false AND: a seventh of the server's time went there.
-CREATE FUNCTION @s@.write_1(
+CREATE OR REPLACE FUNCTION @s@.write_1(
   lock_ms bigint, act smallint, seen_owner bytea, seen_revision bigint,
   p_key bytea, p_state smallint, p_attempt bigint, p_revision bigint, p_token bigint, p_owner bytea,
   p_lease_until_ms bigint, p_expires_at_ms bigint, p_created_at_ms bigint, p_finished_at_ms bigint,
@@ -119,6 +134,7 @@ DECLARE
   is_sealed boolean := act <> 3 AND p_placement IS NOT DISTINCT FROM 4;
   users_lock_timeout text;
   setting text;
+  tries integer := 0;
 BEGIN
   IF lock_ms IS NOT NULL THEN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -139,6 +155,11 @@ BEGIN
     LOOP
       SELECT * INTO there FROM @s@.records r WHERE r.key = p_key;
       EXIT WHEN FOUND;
+      -- Each try but the first follows a record that was there and was removed at once. Nobody does that a hundred times.
+      tries := tries + 1;
+      IF tries > 100 THEN
+        RAISE EXCEPTION USING ERRCODE = 'ON008', MESSAGE = 'an inserted record is not there';
+      END IF;
       INSERT INTO @s@.records (key, state, listed, attempt, revision, token, owner, lease_until_ms, expires_at_ms,
         sweep_at_ms, created_at_ms, finished_at_ms, expected_until_ms, on_lapse, fingerprint, holder, note, label,
         history, input, input_bytes, steps, result, content_type, placement, location, result_bytes, result_sha256,
@@ -147,7 +168,7 @@ BEGIN
         p_lease_until_ms, p_expires_at_ms, p_expires_at_ms, p_created_at_ms, p_finished_at_ms, p_expected_until_ms,
         p_on_lapse, p_fingerprint, p_holder, p_note, p_label, p_history, p_input, p_input_bytes, p_steps, p_result,
         p_content_type, p_placement, p_location, p_result_bytes, p_result_sha256, p_failure_code, p_failure_message)
-      ON CONFLICT (key) DO NOTHING;
+      ON CONFLICT (key) DO NOTHING RETURNING * INTO there;
       IF FOUND THEN
         done := true;
         EXIT;
@@ -164,11 +185,22 @@ BEGIN
       history = p_history, input = p_input, input_bytes = p_input_bytes, steps = p_steps, result = p_result,
       content_type = p_content_type, placement = p_placement, location = p_location, result_bytes = p_result_bytes,
       result_sha256 = p_result_sha256, failure_code = p_failure_code, failure_message = p_failure_message
-    WHERE r.key = p_key AND r.owner = seen_owner AND r.revision = seen_revision;
+    WHERE r.key = p_key AND r.owner = seen_owner AND r.revision = seen_revision RETURNING * INTO there;
     done := FOUND;
   ELSE
     DELETE FROM @s@.records r WHERE r.key = p_key AND r.owner = seen_owner AND r.revision = seen_revision;
     done := FOUND;
+  END IF;
+  IF done AND act <> 3 AND (there.key, there.state, there.attempt, there.revision, there.token, there.owner,
+    there.lease_until_ms, there.expires_at_ms, there.created_at_ms, there.finished_at_ms, there.expected_until_ms,
+    there.on_lapse, there.fingerprint, there.holder, there.note, there.label, there.history, there.input,
+    there.input_bytes, there.steps, there.result, there.content_type, there.placement, there.location,
+    there.result_bytes, there.result_sha256, there.failure_code, there.failure_message) IS DISTINCT FROM
+    (p_key, p_state, p_attempt, p_revision, p_token, p_owner, p_lease_until_ms, p_expires_at_ms, p_created_at_ms,
+    p_finished_at_ms, p_expected_until_ms, p_on_lapse, p_fingerprint, p_holder, p_note, p_label, p_history, p_input,
+    p_input_bytes, p_steps, p_result, p_content_type, p_placement, p_location, p_result_bytes, p_result_sha256,
+    p_failure_code, p_failure_message) THEN
+    RAISE EXCEPTION USING ERRCODE = 'ON008', MESSAGE = 'a record was changed as it was written';
   END IF;
   IF done AND is_sealed THEN
     IF NOT EXISTS (SELECT FROM @s@.meta m WHERE m.name = 'sealed') THEN
@@ -183,6 +215,9 @@ BEGIN
   IF NOT done AND act <> 1 THEN
     SELECT * INTO there FROM @s@.records r WHERE r.key = p_key;
     IF NOT FOUND THEN there := NULL; END IF;
+    IF there.owner = seen_owner AND there.revision = seen_revision THEN
+      RAISE EXCEPTION USING ERRCODE = 'ON008', MESSAGE = 'a record that was to be written is as it was';
+    END IF;
   ELSIF done THEN
     there := NULL;
   END IF;
@@ -193,7 +228,7 @@ BEGIN
 END $$;
 
 -- A standby may lag behind: never read from one.
-CREATE FUNCTION @s@.get_1(p_key bytea, OUT now_ms bigint, OUT there @s@.records)
+CREATE OR REPLACE FUNCTION @s@.get_1(p_key bytea, OUT now_ms bigint, OUT there @s@.records)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF pg_is_in_recovery() THEN
@@ -208,8 +243,8 @@ END $$;
 -- after the last page. Looks at no more than `look` rows. Failed and unknown records, and those that have expired, are
 -- found by an index; the latter in the order of sweep_at_ms, so their pages begin after (after_sweep, after_key). So are
 -- those in progress where an operator has made the index records_running.
-CREATE FUNCTION @s@.list_1(p_state smallint, from_key bytea, below_key bytea, expired_at bigint, after_sweep bigint,
-  after_key bytea, most integer, most_bytes bigint, look integer)
+CREATE OR REPLACE FUNCTION @s@.list_1(p_state smallint, from_key bytea, below_key bytea, expired_at bigint,
+  after_sweep bigint, after_key bytea, most integer, most_bytes bigint, look integer)
 RETURNS TABLE (there @s@.records, next_key bytea, next_sweep bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -267,40 +302,53 @@ BEGIN
 END $$;
 
 -- Removes records that have expired, and gives those whose expiry was put off their new place in the index. Passes by
--- what another transaction has locked. `more`: there may be others.
-CREATE FUNCTION @s@.sweep_1(at_ms bigint, most integer, OUT removed integer, OUT more boolean, OUT now_ms bigint)
+-- what another transaction has locked. `more`: there may be others. Takes the earlier of at_ms and the server's time: who
+-- may only EXECUTE must not remove what is still valid.
+CREATE OR REPLACE FUNCTION @s@.sweep_1(at_ms bigint, most integer, OUT removed integer, OUT more boolean,
+  OUT now_ms bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   gone bytea[];
   later bytea[];
   looked integer;
+  moved integer;
+  up_to_ms bigint := least(at_ms, @s@.now_1());
+  up_to_count integer := least(most, 10000);
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION USING ERRCODE = 'ON002', MESSAGE = 'once needs the isolation read committed';
   END IF;
-  SELECT count(*), array_agg(due.key) FILTER (WHERE due.expires_at_ms <= at_ms),
-         array_agg(due.key) FILTER (WHERE due.expires_at_ms IS NULL OR due.expires_at_ms > at_ms)
+  SELECT count(*), array_agg(due.key) FILTER (WHERE due.expires_at_ms <= up_to_ms),
+         array_agg(due.key) FILTER (WHERE due.expires_at_ms IS NULL OR due.expires_at_ms > up_to_ms)
     INTO looked, gone, later
-    FROM (SELECT r.key, r.expires_at_ms FROM @s@.records r WHERE r.sweep_at_ms <= at_ms ORDER BY r.sweep_at_ms
-          LIMIT most FOR UPDATE SKIP LOCKED) due;
+    FROM (SELECT r.key, r.expires_at_ms FROM @s@.records r WHERE r.sweep_at_ms <= up_to_ms ORDER BY r.sweep_at_ms
+          LIMIT up_to_count FOR UPDATE SKIP LOCKED) due;
   DELETE FROM @s@.records r WHERE r.key = ANY (gone);
   GET DIAGNOSTICS removed = ROW_COUNT;
   UPDATE @s@.records r SET sweep_at_ms = r.expires_at_ms WHERE r.key = ANY (later);
-  more := looked = most AND EXISTS (SELECT FROM @s@.records r WHERE r.sweep_at_ms <= at_ms);
+  GET DIAGNOSTICS moved = ROW_COUNT;
+  IF removed + moved <> looked THEN
+    RAISE EXCEPTION USING ERRCODE = 'ON008', MESSAGE = 'a record that was to be removed or moved is as it was';
+  END IF;
+  more := looked = up_to_count AND EXISTS (SELECT FROM @s@.records r WHERE r.sweep_at_ms <= up_to_ms);
   now_ms := @s@.now_1();
 END $$;
 
 -- What a program asks first on each connection. A promoted standby keeps the cluster's identifier, and has a higher
 -- timeline than the server that it replaced. NULL: the server is of a kind that has none.
-CREATE FUNCTION @s@.about_1(OUT version integer, OUT unsafe text, OUT now_ms bigint, OUT cluster bigint,
+CREATE OR REPLACE FUNCTION @s@.about_1(OUT version integer, OUT unsafe text, OUT now_ms bigint, OUT cluster bigint,
   OUT timeline bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  there @s@.records;
 BEGIN
   IF pg_is_in_recovery() THEN
     RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'this server is a standby';
   END IF;
   SELECT m.value::integer INTO version FROM @s@.meta m WHERE m.name = 'version';
-  unsafe := CASE WHEN current_setting('fsync') = 'off' THEN 'fsync' ELSE '' END;
+  unsafe := CASE WHEN current_setting('fsync') = 'off' THEN 'fsync'
+    WHEN EXISTS (SELECT FROM pg_class c JOIN pg_type t ON t.typrelid = c.oid WHERE t.oid = pg_typeof(there)
+                 AND c.relpersistence <> 'p') THEN 'logging of its tables' ELSE '' END;
   now_ms := @s@.now_1();
   BEGIN
     cluster := (pg_control_system()).system_identifier;
@@ -314,19 +362,20 @@ END $$;
 -- transaction cannot commit; ON005 if it is sealed, as whoever comes this way has no key; and ON007 inside a savepoint:
 -- there a program could catch ON001 one day, and commit what stood before. The revision is not compared: renewals may go
 -- on until this has the row's lock.
-CREATE FUNCTION @s@.finish_1(p_key bytea, p_owner bytea, p_random bigint, p_expires_at_ms bigint,
+CREATE OR REPLACE FUNCTION @s@.finish_1(p_key bytea, p_owner bytea, p_random bigint, p_expires_at_ms bigint,
   p_finished_at_ms bigint, p_result bytea, p_content_type bytea, p_placement smallint, p_location bytea,
   p_result_bytes bigint, p_result_sha256 bytea)
 RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   written bigint;
   writer xid;
+  whole boolean;
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
-  UPDATE @s@.records r SET state = 1, listed = NULL, revision = (((r.revision >> 20) + 1) << 20) | p_random,
-    lease_until_ms = NULL, expires_at_ms = p_expires_at_ms,
+  UPDATE @s@.records r SET state = 1, listed = NULL,
+    revision = (((r.revision >> 20) + 1) << 20) | (p_random & 1048575), lease_until_ms = NULL, expires_at_ms = p_expires_at_ms,
     sweep_at_ms = CASE WHEN p_expires_at_ms IS NULL OR r.sweep_at_ms <= p_expires_at_ms
       THEN r.sweep_at_ms ELSE p_expires_at_ms END,
     finished_at_ms = p_finished_at_ms, result = p_result, content_type = p_content_type, placement = p_placement,
@@ -334,8 +383,17 @@ BEGIN
     failure_message = NULL
   WHERE r.key = p_key AND r.owner = p_owner AND r.state = 0 AND r.lease_until_ms IS NOT NULL
     AND r.placement IS DISTINCT FROM 4
-  RETURNING r.revision, r.xmin INTO written, writer;
+  RETURNING r.revision, r.xmin, (r.state, r.owner, r.expires_at_ms, r.result, r.placement, r.result_sha256) IS NOT
+    DISTINCT FROM (1::smallint, p_owner, p_expires_at_ms, p_result, p_placement, p_result_sha256)
+    INTO written, writer, whole;
+  IF whole IS FALSE THEN
+    RAISE EXCEPTION USING ERRCODE = 'ON008', MESSAGE = 'a result was changed as it was written';
+  END IF;
   IF NOT FOUND THEN
+    IF EXISTS (SELECT FROM @s@.records r WHERE r.key = p_key AND r.owner = p_owner AND r.state = 0
+      AND r.lease_until_ms IS NOT NULL AND r.placement IS DISTINCT FROM 4) THEN
+      RAISE EXCEPTION USING ERRCODE = 'ON008', MESSAGE = 'a claim that was to be finished is as it was';
+    END IF;
     IF EXISTS (SELECT FROM @s@.records r WHERE r.key = p_key AND r.owner = p_owner AND r.placement = 4) THEN
       RAISE EXCEPTION USING ERRCODE = 'ON005',
         MESSAGE = 'the claim is sealed, and its result would be kept in the clear, so nothing is finished';
@@ -357,8 +415,8 @@ END $$;
 -- For any program and psql: the command of `once run` finds the two texts in ONCE_STORED_KEY_HEX and ONCE_OWNER. Say it
 -- last in the transaction, outside of savepoints. retention: how long the result is replayed. Without it: as the claim
 -- has it, counted from the claim or its last renewal; for ever if the claim is under hold, as its record says nothing.
-CREATE FUNCTION @s@.finish_or_raise(stored_key_hex text, owner_hex text, result bytea, content_type text DEFAULT NULL,
-  retention interval DEFAULT NULL)
+CREATE OR REPLACE FUNCTION @s@.finish_or_raise(stored_key_hex text, owner_hex text, result bytea,
+  content_type text DEFAULT NULL, retention interval DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   at_ms bigint := @s@.now_1();
@@ -389,16 +447,15 @@ BEGIN
     expires_ms, at_ms, nullif(result, ''), convert_to(nullif(content_type, ''), 'UTF8'), NULL, NULL, NULL, NULL);
 END $$;
 
-CREATE FUNCTION @s@.finish_or_raise(stored_key_hex text, owner_hex text, result text, content_type text DEFAULT NULL,
-  retention interval DEFAULT NULL)
+CREATE OR REPLACE FUNCTION @s@.finish_or_raise(stored_key_hex text, owner_hex text, result text,
+  content_type text DEFAULT NULL, retention interval DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM @s@.finish_or_raise(stored_key_hex, owner_hex, convert_to(result, 'UTF8'), content_type, retention);
 END $$;
 
-REVOKE ALL ON ALL TABLES IN SCHEMA @s@ FROM PUBLIC;
-REVOKE ALL ON FUNCTION @s@.readable(bytea), @s@.now_1(), @functions@ FROM PUBLIC;
-INSERT INTO @s@.meta VALUES ('version', '1');
+REVOKE ALL ON FUNCTION @functions@ FROM PUBLIC;
+UPDATE @s@.meta SET value = '2' WHERE name = 'version';
 )sql";
 
 std::string replaced(std::string_view sql, std::string_view mark, std::string_view by) {
@@ -453,8 +510,11 @@ std::string lock_sql() { return "SELECT pg_advisory_xact_lock(795600983410150257
 
 std::string migration_sql(int from, std::string_view schema) {
   if (from == 0) {
-    const std::string sql = replaced(first, "@content_type_bytes@", std::to_string(Result::max_content_type_bytes));
-    return with_schema(make_schema, schema) + with_schema(replaced(sql, "@functions@", list_of_functions()), schema);
+    return with_schema(make_schema, schema) + with_schema(first, schema);
+  }
+  if (from == 1) {
+    const std::string sql = replaced(second, "@content_type_bytes@", std::to_string(Result::max_content_type_bytes));
+    return with_schema(replaced(sql, "@functions@", list_of_functions()), schema);
   }
   throw Exception(ErrorKind::misuse, "postgresql store: no migration begins at version " + std::to_string(from));
 }

@@ -11,7 +11,7 @@ namespace once::stores::postgresql {
 
 // What meta says. A program refuses a schema that has none of its functions, and `once table upgrade` brings an older
 // one here.
-inline constexpr int schema_version = 1;
+inline constexpr int schema_version = 2;
 
 // What programs call: those who may run operations need EXECUTE of each. With the types, where two have one name.
 inline constexpr std::array<std::string_view, 8> functions = {

@@ -1,5 +1,10 @@
 #include "stores/postgresql/session.hpp"
 
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string_view>
+
 #include <once/error.hpp>
 
 #include "stores/postgresql/schema_sql.hpp"
@@ -48,6 +53,51 @@ Cells Session::run(const std::string& sql) {
 std::string Session::value(const std::string& sql) {
   const Cells cells = run(sql);
   return cells.empty() ? std::string() : cells.front().value_or("");
+}
+
+std::vector<Session::Host> Session::hosts() const {
+  const std::unique_ptr<PQconninfoOption, decltype(&PQconninfoFree)> in_effect(PQconninfo(connection_.get()),
+                                                                               &PQconninfoFree);
+  std::map<std::string, std::vector<std::string>> lists;
+  for (const PQconninfoOption* option = in_effect.get(); option != nullptr && option->keyword != nullptr; ++option) {
+    if (option->val != nullptr) lists[option->keyword] = split(option->val);
+  }
+  // Each list has one entry for each host, or one for all of them.
+  const auto at = [&](const char* keyword, std::size_t host) {
+    const auto& list = lists[keyword];
+    return list.empty() ? std::string() : list.size() == 1 ? list.front() : list.at(std::min(host, list.size() - 1));
+  };
+  std::vector<Host> hosts(std::max(lists["host"].size(), lists["hostaddr"].size()));
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    std::vector<const char*> keywords;
+    std::vector<std::string> values;
+    for (const PQconninfoOption* option = in_effect.get(); option->keyword != nullptr; ++option) {
+      const std::string_view keyword = option->keyword;
+      if (option->val == nullptr || keyword == "service") continue;
+      const bool is_list = keyword == "host" || keyword == "hostaddr" || keyword == "port";
+      keywords.push_back(option->keyword);
+      values.push_back(keyword == "target_session_attrs" ? "any" : is_list ? at(option->keyword, host) : option->val);
+    }
+    std::vector<const char*> texts;
+    for (const std::string& value : values) texts.push_back(value.c_str());
+    keywords.push_back(nullptr);
+    texts.push_back(nullptr);
+    const std::string name = at("host", host).empty() ? at("hostaddr", host) : at("host", host);
+    hosts[host].name = name + (at("port", host).empty() ? "" : ":" + at("port", host));
+    const ConnectionPtr connection(PQconnectdbParams(keywords.data(), texts.data(), 0));
+    if (connection == nullptr || PQstatus(connection.get()) != CONNECTION_OK) {
+      hosts[host].problem = connect_problem(connection.get());
+      continue;
+    }
+    const ResultPtr result(PQexec(
+        connection.get(),
+        "SELECT (pg_catalog.pg_control_system()).system_identifier, CASE WHEN NOT pg_catalog.pg_is_in_recovery() "
+        "THEN extract(epoch FROM pg_catalog.pg_postmaster_start_time()) END"));
+    if (!is_fine(result.get()) || PQntuples(result.get()) != 1) continue;
+    hosts[host].cluster = PQgetvalue(result.get(), 0, 0);
+    hosts[host].primary = PQgetvalue(result.get(), 0, 1);
+  }
+  return hosts;
 }
 
 void Session::run_all(const std::string& sql, const std::vector<Parameters>& each) {

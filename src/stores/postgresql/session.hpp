@@ -27,6 +27,16 @@ class Session {
   // The same statement for each of them, sent together: answers are only looked at for errors. Throws Exception.
   void run_all(const std::string& sql, const std::vector<Parameters>& each);
 
+  // Each host that the URL, the environment and the service file name, asked by a connection of its own. Blocks for
+  // connect_timeout for each that does not answer.
+  struct Host {
+    std::string name;      // With its port, if one is given.
+    std::string problem;   // Empty: it answered.
+    std::string cluster;   // The system identifier of its cluster. Empty: it has none, or does not show it.
+    std::string primary;   // When this server started, which tells two servers apart. Empty: a standby.
+  };
+  [[nodiscard]] std::vector<Host> hosts() const;
+
   [[nodiscard]] const std::string& name() const noexcept { return target_.name(); }
 
  private:

@@ -17,16 +17,6 @@ namespace once::stores::postgresql {
 
 namespace {
 
-std::vector<std::string> split(std::string_view list) {
-  std::vector<std::string> parts;
-  for (std::size_t comma = list.find(','); comma != std::string_view::npos; comma = list.find(',')) {
-    parts.emplace_back(list.substr(0, comma));
-    list.remove_prefix(comma + 1);
-  }
-  parts.emplace_back(list);
-  return parts;
-}
-
 // Whether libpq would look it up.
 bool is_name(const std::string& host) {
   in6_addr address{};
@@ -54,6 +44,16 @@ std::string one_line(std::string_view text) {
 }
 
 }  // namespace
+
+std::vector<std::string> split(std::string_view list) {
+  std::vector<std::string> parts;
+  for (std::size_t comma = list.find(','); comma != std::string_view::npos; comma = list.find(',')) {
+    parts.emplace_back(list.substr(0, comma));
+    list.remove_prefix(comma + 1);
+  }
+  parts.emplace_back(list);
+  return parts;
+}
 
 Target::Target(const std::string& url, std::string schema) {
   char* problem = nullptr;

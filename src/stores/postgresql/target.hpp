@@ -85,6 +85,9 @@ class Target {
   std::shared_ptr<NewestServer> newest_ = std::make_shared<NewestServer>();
 };
 
+// The parts of one of libpq's lists of hosts, addresses or ports.
+std::vector<std::string> split(std::string_view list);
+
 // The error of a failed attempt, in one line.
 std::string connect_problem(const PGconn* connection);
 

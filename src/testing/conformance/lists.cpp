@@ -297,7 +297,10 @@ void sweep_never_removes_what_never_expires(Subject& subject) {
   for (const Time now : {never - Millis{1}, never}) {
     if (!subject.read(forever.key)) subject.put(forever);
     subject.put(nearly);
-    EXPECT_EQ(sweep_all(subject, now, 10), 1U);
+    // A store may take the earlier of this and its own time: then the other record is still there.
+    const std::size_t swept = sweep_all(subject, now, 10);
+    EXPECT_LE(swept, 1U);
+    if (swept == 0) expect_done(subject.remove(nearly.key, seen_of(nearly)), "it was not swept");
     expect_record(forever, subject.read(forever.key), "a record that never expires");
     EXPECT_TRUE(subject.list_all({.expired_at = now}).empty()) << "what never expires was listed as expired";
   }
