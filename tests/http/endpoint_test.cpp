@@ -107,6 +107,22 @@ TEST(Endpoint, AKeyOfOnePrincipalNeverMeetsAnothers) {
   EXPECT_EQ(runs, 2);
 }
 
+TEST(Endpoint, AKeyOfABodyNeverMeetsAnotherPrincipals) {
+  World world;
+  Options options = by_authorization();
+  options.key_field = "order";
+  Endpoint endpoint(*world.engine, options);
+  int runs = 0;
+  const Request alice = post("", R"({"order": 17})");
+  Request bob = alice;
+  bob.headers[0].value = "Bearer bob";
+  run(endpoint, alice, runs, text_answer(200, "for alice"));
+  EXPECT_EQ(run(endpoint, bob, runs, text_answer(200, "for bob")).body, "for bob");
+  EXPECT_EQ(run(endpoint, bob, runs).body, "for bob");
+  EXPECT_EQ(run(endpoint, alice, runs).body, "for alice");
+  EXPECT_EQ(runs, 2);
+}
+
 TEST(Endpoint, OtherMethodsPassThrough) {
   World world;
   Endpoint endpoint(*world.engine, by_authorization());

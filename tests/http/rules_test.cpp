@@ -370,6 +370,23 @@ TEST(Rules, TheKeyInAFieldOfTheBody) {
       << "what cannot be read is never without key";
 }
 
+// Numbers of orders are often the same for two tenants.
+TEST(Rules, TwoPrincipalsShareNoKeyOfABody) {
+  Options options = with_route();
+  options.principal = Principal::header("X-Tenant");
+  options.key_field = "order.id";
+  const Rules rules(options);
+  const auto of = [&](std::string_view tenant) {
+    Request request = post("", R"({"order":{"id":"o-1"}})");
+    request.headers.push_back({"x-tenant", tenant});
+    return stored_key(rules, request);
+  };
+  EXPECT_EQ(of("acme"), of("acme"));
+  EXPECT_NE(of("acme"), of("umbrella"));
+  EXPECT_TRUE(of("acme").ends_with("#o-1"));
+  expect_problem(rules.examine(post("", R"({"order":{"id":"o-1"}})")).answer, 400, "principal-missing");
+}
+
 TEST(Rules, AnotherHeaderCarriesTheKey) {
   Options options = optional();
   options.key_header = "PayPal-Request-Id";

@@ -258,6 +258,10 @@ void Auditor::check_holder(const std::string& key, const Record& before, const R
 }
 
 void Auditor::keep(Key& state, const Record& next, bool by_operator) {
+  if (const auto holder = owners_.find(next.owner); holder != owners_.end() && next.state == State::in_progress) {
+    Time& until = calls_.at(holder->second).lease_until;
+    until = std::max(until, next.lease_until);
+  }
   const bool released = is_released(next);
   Stood* const last = state.stood.empty() ? nullptr : &state.stood.back();
   const bool goes_on = last != nullptr && last->until == present && last->owner == next.owner &&
@@ -362,6 +366,10 @@ void Auditor::answered(CallId id, const Begin& begin) {
     case Begin::Kind::claimed:
       call.claimed = true;
       call.owner = begin.claim.owner();
+      call.lease_until = begin.claim.record().lease_until;
+      if (state.record && state.record->owner == call.owner) {
+        call.lease_until = std::max(call.lease_until, state.record->lease_until);
+      }
       // It may have gone while the answer was on its way.
       call.displaced = !state.record || !(state.record->owner == call.owner);
       if (!owners_.emplace(call.owner, id).second) violate("start", key, "one claim was given to two callers");
@@ -442,6 +450,20 @@ bool Auditor::own_claim(const Call& call, const Record& record) const {
   if (holder == owners_.end()) return false;
   const Call& claimed = calls_.at(holder->second);
   return claimed.what.process == call.what.process && !claimed.over;
+}
+
+void Auditor::refused(const Owner& holder) {
+  const auto found = owners_.find(holder);
+  if (found != owners_.end()) calls_.at(found->second).refused = true;
+}
+
+void Auditor::about_to_act(CallId id, bool is_ours) const {
+  if (!is_ours) return;
+  const Call& call = calls_.at(id);
+  if (call.refused) violate("stops", call.what.key, "call " + std::to_string(id) + " goes on after it was refused");
+  if (call.lease_until + rules_.lease_slack <= now_) {
+    violate("stops", call.what.key, "call " + std::to_string(id) + " goes on after its lease");
+  }
 }
 
 void Auditor::work_started(CallId id, const Claim& claim) {

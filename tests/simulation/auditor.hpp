@@ -9,6 +9,9 @@
 //               stored is over by the store's true time
 //   start       work starts only under a claim that stands in the store as the caller's own, unless an operator came in
 //               between; each claim starts one work
+//   stops       a holder that was refused because somebody else has its claim, or whose last lease as stored is over by
+//   the
+//               store's true time, no longer takes the claim for its own when it is about to act
 //   lineage     a claim over an unexpired record counts the attempt on, keeps created_at, the finished steps and the
 //               fingerprint; a holder's writes lose no step while the operation is in progress
 //   history     what is written down stays, in its order, but for the oldest entries, which stay counted. Each attempt
@@ -115,6 +118,10 @@ class Auditor {
   void asked(CallId call, const Asked& what);
   void answered(CallId call, const Begin& begin);
   void work_started(CallId call, const Claim& claim);
+  // The answer to a holder's conditional write: another's record stands there, or none.
+  void refused(const Owner& holder);
+  // The work is about to act; `is_ours`: what its claim says of itself.
+  void about_to_act(CallId call, bool is_ours) const;
   void finish_asked(CallId call, FinishKind kind, const Result& result, const Failure& failure = {});
   void step_asked(CallId call, const std::string& name, const std::string& result);
   void charges(CallId call);  // The finish asked for last has companions …
@@ -153,7 +160,9 @@ class Auditor {
     unsigned answers = 0;
     bool claimed = false;
     bool started = false;
-    bool held = false;  // Its claim was made under hold.
+    bool held = false;     // Its claim was made under hold.
+    bool refused = false;  // Its process knows that somebody else has its claim.
+    Time lease_until{};    // The last that was ever stored for its claim.
     Owner owner;
     bool displaced = false;  // Its claim went from the store. What looks like it from then on is a copy of a write of
                              // its, delivered once more by the network.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <once/decide.hpp>
+#include <once/stores/memory.hpp>
 
 #include "simulation.hpp"
 
@@ -267,6 +268,36 @@ TEST_F(History, ATakeoverThatTellsTheReplacedAttemptWrong) {
   again.history.entries[0].why = "changed later";
   EXPECT_THAT(violation_of([&] { auditor.landed(3, Wrote::replace, "s#k", seen(good), &again); }),
               StartsWith("history"));
+}
+
+TEST_F(History, AHolderThatGoesOnThoughItMayNot) {
+  const auto claimed_by = [](Auditor& strict) {
+    strict.at(start);
+    strict.asked(1, {.process = 1, .key = "s#k"});
+    Engine engine({.store = stores::make_memory_store(), .policy = {.heartbeat = false}, .scope = "s"});
+    Begin begin = engine.begin(engine.request("k", "payload"));
+    const Record record = begin.claim.record();
+    strict.landed(1, Wrote::insert, "s#k", {}, &record);
+    strict.answered(1, begin);
+    return record;
+  };
+  {
+    Auditor strict{{}};
+    const Time end = claimed_by(strict).lease_until;
+    EXPECT_EQ(violation_of([&] { strict.about_to_act(1, true); }), "none");
+    strict.at(end - Millis{1});
+    EXPECT_EQ(violation_of([&] { strict.about_to_act(1, true); }), "none");
+    strict.at(end);
+    EXPECT_EQ(violation_of([&] { strict.about_to_act(1, false); }), "none");
+    EXPECT_THAT(violation_of([&] { strict.about_to_act(1, true); }), StartsWith("stops"));
+  }
+  Auditor strict{{}};
+  const Owner holder = claimed_by(strict).owner;
+  strict.refused(owner(9));
+  EXPECT_EQ(violation_of([&] { strict.about_to_act(1, true); }), "none") << "another's";
+  strict.refused(holder);
+  EXPECT_EQ(violation_of([&] { strict.about_to_act(1, false); }), "none");
+  EXPECT_THAT(violation_of([&] { strict.about_to_act(1, true); }), StartsWith("stops"));
 }
 
 TEST_F(History, SomebodyWithoutAnAnswer) {

@@ -99,6 +99,7 @@ void Simulation::answered(Process& process, CallId id, const std::string& key, B
   work->abandons = end >= 95;
   work->pause = world_.chance(300) ? Instant(config_.lease) : Instant(config_.lease) / 50;
   auditor_.work_started(id, work->claim);
+  auditor_.about_to_act(id, work->claim.is_ours());
   const std::string derived = work->claim.derived_key("charge");
   if (const auto [kept, fresh] = derived_.try_emplace(key, derived); !fresh && kept->second != derived) {
     throw Violation("replay: the derived key of " + key + " changed");
@@ -119,6 +120,7 @@ void Simulation::go_on(Process& process, CallId id) {
   const auto found = process.works.find(id);
   if (found == process.works.end()) return;
   Work& work = *found->second;
+  auditor_.about_to_act(id, work.claim.is_ours());
   if (work.obeys && work.claim.stop_token().stop_requested()) {
     work.abandons = world_.chance(300);
     work.end = world_.chance(500) ? FinishKind::release : FinishKind::complete;

@@ -147,6 +147,9 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
       c.told_error = Millis{2};
       c.skew = Millis{0};
       break;
+    case Bug::engine_ignores_refusals:  // Before the holder's lease is over, only an operator takes its claim away.
+      c.between_operators = Instant(200ms);
+      break;
     case Bug::engine_serves_expired:
       c.retention = Millis{500};
       break;

@@ -46,6 +46,8 @@ const char* to_string(Bug bug) {
       "engine_resets_attempt",
       "engine_loses_fingerprint",
       "engine_serves_expired",
+      "engine_ignores_refusals",
+      "clock_sleeps",
       "dynamodb_puts_unconditionally",
       "dynamodb_compares_no_revision",
       "dynamodb_transacts_unconditionally",
@@ -110,6 +112,7 @@ Report Simulation::play() {
     auto drift = static_cast<std::int64_t>(world_.below(401)) - 200;
     if (options_.bug == Bug::clock_runs_slow) drift = -333'333;
     processes_.push_back(std::make_unique<Process>(world_, drift, draw_offset()));
+    processes_.back()->host.set_sleeps(options_.bug == Bug::clock_sleeps);
     start(*processes_.back());
   }
   arrive();

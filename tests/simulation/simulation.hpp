@@ -49,6 +49,8 @@ enum class Bug : std::uint8_t {
   engine_resets_attempt,       // A takeover counts the attempts from one again.
   engine_loses_fingerprint,    // A takeover does not write the fingerprint.
   engine_serves_expired,       // Answers show results as if they never expired.
+  engine_ignores_refusals,     // A holder's refused write is taken for one that did not arrive.
+  clock_sleeps,                // A host's clock of leases stands still while the host does.
   // In what the DynamoDB store sends, …
   dynamodb_puts_unconditionally,       // A record is put under no condition.
   dynamodb_compares_no_revision,       // A put names only the owner.

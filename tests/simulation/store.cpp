@@ -111,6 +111,13 @@ void Simulation::answers(ProcessId id, const Asking& asking, Answer answer, Done
   trace(id, "answer", asking.key, [&] { return describe(answer); });
   const bool draws_more = config_.storms && !calm_ && answer.status == Answer::Status::failed && world_.chance(300);
   if (draws_more) strike(id, asking.key);
+  const bool by_holder =
+      !asking.reads && asking.how != Wrote::insert && (!asking.next || asking.next->owner == asking.seen.owner);
+  if (by_holder && answer.status == Answer::Status::refused &&
+      (answer.record == nullptr || !(answer.record->owner == asking.seen.owner))) {
+    auditor_.refused(asking.seen.owner);
+    if (options_.bug == Bug::engine_ignores_refusals) answer = Answer::fail(ErrorKind::unavailable, "not refused");
+  }
   const bool declined = answer.declined;
   done(std::move(answer));
   if (declined && config_.misuses) misuse_after_decline(id, asking);

@@ -70,7 +70,7 @@ Host::Host(World& world, std::int64_t drift_ppm, Millis utc_offset)
     : world_(world), drift_ppm_(drift_ppm), offset_(utc_offset) {}
 
 Uptime Host::uptime() const noexcept {
-  const std::int64_t span = world_.now_.count();
+  const std::int64_t span = (world_.now_ - slept_).count();
   return boot + Uptime{span + span / 1'000'000 * drift_ppm_ + span % 1'000'000 * drift_ppm_ / 1'000'000};
 }
 
@@ -82,11 +82,12 @@ Instant Host::instant_of(Uptime uptime) const noexcept {
   };
   // The guess is near; a timer must not fire early, or it would be set again for the same moment.
   while (shown(span) < wanted) span += std::max<std::int64_t>(1, wanted - shown(span));
-  return Instant{span};
+  return Instant{span} + slept_;
 }
 
 void Host::resume() {
   stopped_ = false;
+  if (sleeps_) slept_ += world_.now_ - stopped_at_;
   std::vector<World::Event> inbox = std::exchange(inbox_, {});
   for (std::size_t i = inbox.size(); i > 1; --i) std::swap(inbox[i - 1], inbox[world_.below(i)]);
   for (World::Event& event : inbox) {

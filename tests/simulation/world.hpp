@@ -65,10 +65,14 @@ class Host {
   Host(World& world, std::int64_t drift_ppm, Millis utc_offset);
 
   // Freezes everything that is meant for the process, and lets it happen in any order when it is continued.
-  void stop() { stopped_ = true; }
+  void stop() {
+    stopped_ = true;
+    stopped_at_ = world_.now_;
+  }
   void resume();
   void kill();  // Whatever was meant for the process is gone.
   void jump(Millis by) noexcept { offset_ += by; }
+  void set_sleeps(bool sleeps) noexcept { sleeps_ = sleeps; }  // Its uptime stands still while it is stopped.
 
   [[nodiscard]] bool stopped() const noexcept { return stopped_; }
   [[nodiscard]] std::uint64_t life() const noexcept { return life_; }
@@ -89,6 +93,9 @@ class Host {
   const std::int64_t drift_ppm_;
   Millis offset_;
   bool stopped_ = false;
+  bool sleeps_ = false;
+  Instant stopped_at_{0};
+  Instant slept_{0};
   std::uint64_t life_ = 1;
   std::vector<World::Event> inbox_;
 };
