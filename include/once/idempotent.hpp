@@ -92,6 +92,7 @@ class OperationKeys {
     std::string name;
     std::string scope;
     std::string fingerprint;
+    bool allow_null_parts = false;
     std::vector<std::string> input_without;
     Policy policy;
     Source source = Source::arguments;
@@ -362,6 +363,10 @@ struct Operation<R(Args...), Argument> {
   // Empty: nothing is compared.
   std::string fingerprint = {};
 
+  // Accept a null or empty part of what an expression in `key` puts together, "[tenant, id]", and a null one of
+  // `fingerprint`: see keys::Recipe. once::key() never does.
+  bool allow_null_parts = false;
+
   // Fields that are left out of the input before it is stored, as "card.number": see once/keys/input_filter.hpp. With
   // Policy::keep_input, the input is the text of the one argument, or a JSON array of several arguments' texts, with
   // null for one that has no once::Codec. Then a path begins with the argument: "[0].card.number". If the codec of the
@@ -440,6 +445,7 @@ class CallKeys {
     OperationKeys::Shape shape{.name = std::move(operation.name),
                                .scope = std::move(operation.scope),
                                .fingerprint = std::move(operation.fingerprint),
+                               .allow_null_parts = operation.allow_null_parts,
                                .input_without = std::move(operation.input_without),
                                .policy = operation.policy,
                                .source = operation.key.source,

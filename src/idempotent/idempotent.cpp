@@ -136,6 +136,7 @@ OperationKeys::OperationKeys(const Engine& engine, Shape shape) : source_(shape.
     recipe.expression = std::move(shape.expression);
     recipe.fingerprint = std::move(shape.fingerprint);
     recipe.require_key = parts->refuses_missing;
+    recipe.allow_null_parts = shape.allow_null_parts;
     recipe.names = list_of(shape.argument_names);
     recipe.makes_label = parts->labels;
     try {

@@ -32,33 +32,6 @@ using json::Value;
 constexpr std::array<std::string_view, 5> dialect_names{"native", "powertools-python", "powertools-typescript",
                                                         "powertools-java", "powertools-dotnet"};
 
-bool nothing_but_nulls(const Value& v) {
-  switch (v.kind()) {
-    case Kind::null:
-      return true;
-    case Kind::array:
-      return std::ranges::all_of(v.elements(), nothing_but_nulls);
-    case Kind::object:
-      return std::ranges::all_of(v.members(), nothing_but_nulls, &json::Member::value);
-    default:
-      return false;
-  }
-}
-
-// Null, or a container of only such values; an empty container does not count.
-bool only_nulls(const Value& v) {
-  switch (v.kind()) {
-    case Kind::null:
-      return true;
-    case Kind::array:
-      return !v.elements().empty() && std::ranges::all_of(v.elements(), only_nulls);
-    case Kind::object:
-      return !v.members().empty() && std::ranges::all_of(v.members(), only_nulls, &json::Member::value);
-    default:
-      return false;
-  }
-}
-
 bool all_null(std::span<const Value> values) {
   return std::ranges::all_of(values, [](const Value& v) { return v.is_null(); });
 }
@@ -94,7 +67,7 @@ bool has_only_nulls(std::span<const json::Member> members) {
 bool is_missing(const Value& v, const Recipe& recipe) {
   switch (recipe.dialect) {
     case Dialect::native:
-      return (v.kind() == Kind::string && v.text().empty()) || nothing_but_nulls(v);
+      return is_nothing(v);
     case Dialect::powertools_python:
       if (v.kind() == Kind::array) return all_null(v.elements());
       if (v.kind() == Kind::object) return has_only_nulls(v.members());
@@ -150,6 +123,16 @@ std::optional<Selector> selector(const std::string& expression, const Recipe& re
   return made;
 }
 
+std::string selects_nothing(std::string_view expression, const Selector& selector, Dialect dialect) {
+  return text::quoted(expression) + " selects nothing" + (dialect == Dialect::native ? selector.hint() : std::string());
+}
+
+std::string lacks_a_part(std::string_view expression, const Selector& selector, const Selector::Selection& selection) {
+  return "a part of what " + text::quoted(expression) + " puts together is " +
+         (selection.null_part ? "null" : "empty") +
+         (selector.hint().empty() ? "; the option allow_null_parts accepts that" : selector.hint());
+}
+
 }  // namespace
 
 std::string_view to_string(Dialect dialect) noexcept { return dialect_names[static_cast<std::size_t>(dialect)]; }
@@ -197,8 +180,13 @@ const Recipe& KeyDeriver::recipe() const noexcept { return parts_->recipe; }
 
 std::string KeyDeriver::Parts::text_to_compare(const Value& event, json::Arena& arena) const {
   const Selector::Selection selected = compared->select(event, arena);
-  if (recipe.require_key && recipe.dialect == Dialect::native && (!selected.found || only_nulls(selected.value))) {
-    refuse("there is nothing to compare: " + text::quoted(recipe.fingerprint) + " selects nothing" + compared->hint());
+  if (recipe.require_key && recipe.dialect == Dialect::native) {
+    if (!selected.found || only_nulls(selected.value)) {
+      refuse("there is nothing to compare: " + selects_nothing(recipe.fingerprint, *compared, recipe.dialect));
+    }
+    if (selected.null_part && !recipe.allow_null_parts) {
+      refuse("the fingerprint is incomplete: " + lacks_a_part(recipe.fingerprint, *compared, selected));
+    }
   }
   return hashed_text(selected.value, recipe.dialect);
 }
@@ -222,16 +210,19 @@ Derived KeyDeriver::derive(std::string_view json_text) const {
   const Value event = json::parse(json_text, parts_->rules, arena, "the event");
 
   const bool native = recipe.dialect == Dialect::native;
-  const Selector::Selection selection =
-      parts_->expression ? parts_->expression->select(event, arena) : Selector::Selection{event, true};
+  const Selector::Selection selection = parts_->expression ? parts_->expression->select(event, arena)
+                                                           : Selector::Selection{.value = event, .found = true};
   const Value& selected = selection.value;
   if (parts_->checks_selection) check_numbers(selected);
   Derived derived;
-  if (is_missing(selected, recipe) || (native && !selection.found)) {
+  const bool nothing = is_missing(selected, recipe) || (native && !selection.found);
+  const bool partly = !recipe.allow_null_parts && (selection.null_part || selection.empty_part);
+  if (nothing || partly) {
     if (recipe.require_key) {
-      refuse("the event has no key: " + (parts_->expression ? text::quoted(recipe.expression) + " selects nothing" +
-                                                                  (native ? parts_->expression->hint() : std::string())
-                                                            : "it is empty or null"));
+      refuse("the event has no key: " + (!parts_->expression ? "it is empty or null"
+                                         : nothing
+                                             ? selects_nothing(recipe.expression, *parts_->expression, recipe.dialect)
+                                             : lacks_a_part(recipe.expression, *parts_->expression, selection)));
     }
     return derived;
   }

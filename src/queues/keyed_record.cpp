@@ -13,15 +13,18 @@ RecordKeys::RecordKeys(KeyRule rule)
                                   .expression = std::move(rule.expression),
                                   .fingerprint = std::move(rule.fingerprint),
                                   .hash = {},
-                                  .require_key = rule.required});
+                                  .require_key = rule.required,
+                                  .allow_null_parts = rule.allow_null_parts});
     return;
   }
   if (!rule.expression.empty()) {
     throw Exception(ErrorKind::misuse, "the option `key` needs KeySource::record or KeySource::payload");
   }
   if (!rule.fingerprint.empty()) {
-    checker_.emplace(
-        keys::Recipe{.scope = scope_, .fingerprint = std::move(rule.fingerprint), .require_key = rule.required});
+    checker_.emplace(keys::Recipe{.scope = scope_,
+                                  .fingerprint = std::move(rule.fingerprint),
+                                  .require_key = rule.required,
+                                  .allow_null_parts = rule.allow_null_parts});
   }
 }
 

@@ -36,6 +36,7 @@ struct KeyRule {
   std::string expression;                       // With KeySource::record or payload; empty: all of it.
   std::string fingerprint;                      // Empty: nothing is compared.
   bool required = true;                         // An expression that selects nothing makes poison.
+  bool allow_null_parts = false;                // As in keys::Recipe.
   bool keep_input = false;                      // The payload is the input.
   std::vector<std::string> input_without = {};  // Of it.
 };

@@ -35,7 +35,7 @@ class Value {
   }
   static Value object(std::span<const Member> members) noexcept;
 
-  [[nodiscard]] Kind kind() const noexcept { return static_cast<Kind>(head_ % 256); }
+  [[nodiscard]] Kind kind() const noexcept { return static_cast<Kind>(head_ % 8); }
   [[nodiscard]] bool is_null() const noexcept { return kind() == Kind::null; }
   [[nodiscard]] bool truth() const noexcept { return size() != 0; }  // boolean
   [[nodiscard]] std::string_view text() const noexcept {
@@ -50,12 +50,20 @@ class Value {
   // The member of that name; a null value if there is none or this is not an object.
   [[nodiscard]] Value member(std::string_view name) const noexcept;
 
+  // What the program notes about a value, 0 to 31. Copies keep it; parsed and new values have 0.
+  [[nodiscard]] unsigned mark() const noexcept { return static_cast<unsigned>(head_ / 8 % 32); }
+  [[nodiscard]] Value marked(unsigned mark) const noexcept {
+    Value copy = *this;
+    copy.head_ = (head_ & ~std::uint64_t{31 * 8}) | std::uint64_t{mark % 32} * 8;
+    return copy;
+  }
+
  private:
   Value(Kind kind, std::size_t size, const void* data) noexcept
       : head_(static_cast<std::uint64_t>(kind) | std::uint64_t{size} << 8U), data_(data) {}
   [[nodiscard]] std::size_t size() const noexcept { return head_ >> 8U; }
 
-  std::uint64_t head_ = 0;  // The kind, and the size above it; null is 0.
+  std::uint64_t head_ = 0;  // The kind, above it the mark, and the size; null is 0.
   const void* data_ = nullptr;
 };
 

@@ -387,6 +387,17 @@ TEST(Rules, TwoPrincipalsShareNoKeyOfABody) {
   expect_problem(rules.examine(post("", R"({"order":{"id":"o-1"}})")).answer, 400, "principal-missing");
 }
 
+TEST(Rules, AKeyOfSeveralFieldsNeedsThemAll) {
+  Options options = with_route();
+  options.key_field = "join('-', [tenant, id])";
+  const std::string whole = R"({"tenant":"acme","id":"o-1"})";
+  const std::string half = R"({"tenant":"","id":"o-1"})";
+  EXPECT_TRUE(stored_key(Rules(options), post("", whole)).ends_with("#acme-o-1"));
+  expect_problem(Rules(options).examine(post("", half)).answer, 400, "key-missing");
+  options.allow_null_parts = true;
+  EXPECT_TRUE(stored_key(Rules(options), post("", half)).ends_with("#-o-1"));
+}
+
 TEST(Rules, AnotherHeaderCarriesTheKey) {
   Options options = optional();
   options.key_header = "PayPal-Request-Id";

@@ -177,7 +177,161 @@ TEST(NativeKeys, NothingSelectedIsNoKey) {
   for (const std::string event : {"0", "false", "\" \"", "[0]", "[\"\"]", "{\"a\":\"\"}", "[null,1]", "[[],false]"}) {
     EXPECT_TRUE(derive(event).key) << event;
   }
-  EXPECT_TRUE(derive(R"({"a":1})", "[a, b]").key);
+}
+
+// 1. Every user buys product 10000. 2. The event has no user. 3. "[user.uid, productId]" would be [null,10000] for all.
+TEST(NativeKeys, APartThatIsMissingIsNoKey) {
+  const std::string event =
+      R"({"user":{"uid":7,"note":null},"id":10000,"none":null,"blank":"","list":[],"nulls":[null],)"
+      R"("tags":["a",""],"holes":[null,1],"items":[{"sku":"a","n":1},{"sku":"b"}]})";
+  const auto with = [&](const std::string& expression, bool allow) {
+    return KeyDeriver({.scope = "s", .expression = expression, .allow_null_parts = allow}).derive(event);
+  };
+  for (const std::string expression : {
+           R"(["user.uid", id])",
+           "[none, id]",
+           "[blank, id]",
+           "[list, id]",
+           "[nulls, id]",
+           "{u: x, i: id}",
+           "[[none], id]",
+           "[{a: [blank]}, id]",
+           "[id, user.[uid, x]]",
+           // Behind a pipe, a projection, or a choice.
+           "[none, id] | @",
+           "[none, id] | {k: @}",
+           "items[*].[sku, n]",
+           "items[*].{s: sku, n: n}",
+           "items[*].[sku, n] | [0:2]",
+           "[id, items[*].[n]]",
+           "none || [none, id]",
+           "id && [none, id]",
+           "not_null(none, [none, id])",
+           // Nulls that a projection leaves out.
+           "[none, id][]",
+           "[none, id][*]",
+           "[none, id][?@]",
+           "{a: none, b: id}.*",
+           "[[none, id]][]",
+           "[user, id][*].uid",
+           "[user, items[0]][*].sku",
+           "[none, id][0:2]",
+           // What functions make of it.
+           "to_string([none, id])",
+           "to_string({a: blank, b: id})",
+           "[to_string(none), id]",
+           "join('-', [blank, 'x'])",
+           "join('-', ['a', to_string(none), to_string(id)])",
+           "join('-', [to_string(id), blank])",
+           "join('-', sort([blank, 'x']))",
+           "join('-', map(&to_string(@), [none, id]))",
+           "reverse([none, id])",
+           "values({a: none, b: id})",
+           "map(&n, items)",
+           "sort_by([{k: id, v: none}], &k)",
+           "merge({a: none}, {b: id})",
+           "merge(user, {a: none})",
+           "merge({a: id}, {a: none, b: id})",
+           "[to_array(none), id]",
+           "[to_number(blank), id]",
+           "powertools_json(to_string([none, id]))",
+           "powertools_json(join('', ['[', to_string(none), ',', to_string(id), ']']))",
+           "length([none, id])",
+           "[id, [length([none])]]",
+       }) {
+    EXPECT_FALSE(with(expression, false).key) << expression << ": " << with(expression, false).key_text;
+    EXPECT_TRUE(with(expression, true).key) << expression;
+  }
+  for (const std::string expression : {
+           // Selected whole: what is in it is data.
+           "@",
+           "user",
+           "holes",
+           "[user, id]",
+           "{u: user, h: holes, t: tags}",
+           "tags",
+           "join('-', tags)",
+           "items",
+           "to_string(user)",
+           "to_string(holes)",
+           "merge(user, {i: id})",
+           "reverse(tags)",
+           "holes[*]",
+           "tags[]",
+           "items[*].n",
+           "items[].sku",
+           "user.*",
+           "values(user)",
+           "to_array(holes)",
+           // Built of parts that are there.
+           "[user.uid, id]",
+           "{u: user.uid, i: id}",
+           "user.[uid]",
+           "[to_string(id), join('-', tags)]",
+           "items[*].[sku]",
+           "merge({a: none}, {a: id})",
+           // A part of it that is there is selected.
+           "[none, id][1]",
+           "{a: none, b: id}.b",
+           "[none, id][] | [0]",
+           "[none, id][?@] | [0]",
+           "max([id, `1`])",
+           "[none, id][1:]",
+           "not_null(none, id)",
+           "items[*].[sku, n] | [*][0]",
+           // The expression says what stands for a missing one, if only null.
+           "[none || 'nobody', id]",
+           "[none || `null`, id]",
+           "{u: user.uid, x: x || `null`}",
+           "join('-', [not_null(none, 'x'), to_string(id)])",
+           // About the parts, not made of them.
+           "contains(['a', blank], 'a') && id",
+           "type([none]) && id",
+           "[none, id] == [none, id] && id",
+       }) {
+    EXPECT_TRUE(with(expression, false).key) << expression;
+  }
+  // The text does not change where it is allowed.
+  EXPECT_EQ(with("[none, id]", true).key_text, "[null,10000]");
+  EXPECT_EQ(with("[none || `null`, id]", false).key_text, "[null,10000]");
+  // All of it, or the event's part of it, is missing: it stays so.
+  for (const std::string expression : {"[none, x]", "none || `null`", "['a', none]", "[none || `null`]"}) {
+    EXPECT_FALSE(with(expression, true).key) << expression;
+  }
+}
+
+TEST(NativeKeys, ARequiredKeySaysThatAPartIsMissing) {
+  const auto error = [](const std::string& expression, const std::string& compared) -> std::string {
+    try {
+      static_cast<void>(
+          KeyDeriver({.scope = "s", .expression = expression, .fingerprint = compared, .require_key = true})
+              .derive(R"({"user":{"uid":7},"id":1,"note":""})"));
+      return {};
+    } catch (const Exception& thrown) {
+      EXPECT_EQ(thrown.kind(), ErrorKind::misuse);
+      return thrown.what();
+    }
+  };
+  EXPECT_EQ(error("[uid, id]", ""),
+            "the event has no key: a part of what \"[uid, id]\" puts together is null; the option allow_null_parts "
+            "accepts that");
+  EXPECT_TRUE(contains(error("[note, id]", ""), "puts together is empty"));
+  EXPECT_TRUE(contains(error(R"(["user.uid", id])", ""), "did you mean user.uid without quotes?"));
+  EXPECT_TRUE(contains(error("id", "[id, amount]"), "the fingerprint is incomplete"));
+  EXPECT_EQ(error("id", "[id, note]"), "") << "compared as it is";
+}
+
+// The libraries take such keys, and a table that is moved has them.
+TEST(NativeKeys, DialectsKeepKeysWithMissingParts) {
+  for (const Dialect dialect : {Dialect::powertools_python, Dialect::powertools_typescript, Dialect::powertools_java,
+                                Dialect::powertools_dotnet}) {
+    const KeyDeriver deriver({.scope = "s",
+                              .expression = "[uid, id]",
+                              .fingerprint = "[amount, id]",
+                              .dialect = dialect,
+                              .require_key = true});
+    EXPECT_TRUE(deriver.derive(R"({"id":1})").key) << to_string(dialect);
+  }
 }
 
 // All that was selected, but constants of the expression, is null: all events would share the key.
@@ -205,7 +359,7 @@ TEST(NativeKeys, ConstantsAloneAreNoKeyWhereTheEventWasAsked) {
   }
   for (const std::string expression : {
            R"(['tenant', user.uid])",
-           R"([kind, "user.uid"])",
+           R"([kind, user.uid])",
            R"(user.id || user.uid)",
            R"(kind && 'a constant that a condition selects')",
            R"(kind == 'b')",
@@ -272,15 +426,19 @@ TEST(NativeKeys, AValidationThatSelectsNothingIsRefusedWhereAKeyIsRequired) {
       return false;
     }
   };
-  for (const std::string nothing :
-       {"amount", "[amount, currency]", "none", "nulls", "items[*].m", "items[?m].n", "map(&m, items)",
-        "['EUR', amount]", "{c: 'EUR', a: amount}", "length(items[*].m)"}) {
+  for (const std::string nothing : {"amount", "[amount, currency]", "none", "nulls", "items[*].m", "items[?m].n",
+                                    "map(&m, items)", "['EUR', amount]", "{c: 'EUR', a: amount}", "length(items[*].m)",
+                                    "[id, amount]", "{i: id, a: amount}", "to_string([id, none])", "items[*].[n, m]"}) {
     EXPECT_FALSE(compares(nothing)) << nothing;
   }
-  for (const std::string something : {"note", "empty", "empty[*].n", "length(empty)", "items", "items[*].n",
-                                      "[id, amount]", "items[?n == `2`].n", "@", "['EUR', note]"}) {
+  for (const std::string something :
+       {"note", "empty", "empty[*].n", "length(empty)", "items", "items[*].n", "[id, note, empty]",
+        "items[?n == `2`].n", "@", "['EUR', note]", "[id, amount || `null`]", "[nulls[0] == id, id]"}) {
     EXPECT_TRUE(compares(something)) << something;
   }
+  const KeyDeriver lenient(
+      {.scope = "s", .expression = "id", .fingerprint = "[id, amount]", .require_key = true, .allow_null_parts = true});
+  EXPECT_EQ(lenient.derive(event).fingerprint_text, "[1,null]");
   EXPECT_THROW(KeyDeriver({.scope = "s", .fingerprint = "'EUR'"}), Exception) << "it can compare nothing";
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include <once/error.hpp>
 #include <once/keys/key_deriver.hpp>
@@ -27,6 +28,17 @@ struct KeyCommand {
 
 std::string fingerprint_text(const keys::Derived& derived, keys::Dialect dialect) {
   return derived.fingerprint.empty() ? "" : keys::digest_text(dialect, derived.fingerprint.bytes());
+}
+
+// Why the event has no key, in the words in which a program that requires one refuses it.
+std::string why_missing(keys::Recipe recipe, std::string_view event) {
+  recipe.require_key = true;
+  try {
+    static_cast<void>(keys::KeyDeriver(std::move(recipe)).derive(event));
+  } catch (const Exception& error) {
+    return escaped(error.what());
+  }
+  return "nothing was selected";  // In a dialect that does not call this an error.
 }
 
 int show_key(KeyCommand options) {
@@ -61,7 +73,7 @@ int show_key(KeyCommand options) {
     }
     return print(json_text(json));
   }
-  if (!derived.key) return print("key          none: nothing was selected\n");
+  if (!derived.key) return print("key          none: " + why_missing(options.recipe, event) + "\n");
   std::string text = "key          " + escaped(derived.key->stored()) + "\n" +  //
                      "text         " + escaped(derived.key_text) + "\n";
   if (options.recipe.fingerprint.empty()) {
@@ -93,6 +105,8 @@ void add_key(CLI::App& app, Invocation& invocation) {
       "native)");
   command->add_flag("--require-key", options->recipe.require_key,
                     "Fail with exit code 65 if the expression or --fingerprint selects nothing");
+  command->add_flag("--allow-null-parts", options->recipe.allow_null_parts,
+                    "Accept a null or empty part of a key that the expression puts together, as in [tenant, id]");
   command->add_flag("--json", options->json, "Write JSON");
   command->add_option("FILE", options->file, "The event, a JSON text; - is standard input")->required();
   command->footer(

@@ -59,6 +59,7 @@ struct SqsOptions : WorkOptions {
   std::string key;
   std::string key_from;
   std::string fingerprint;
+  bool allow_null_parts = false;
   std::string label = "none";
   bool keep_input = false;
   std::vector<std::string> input_without;
@@ -111,6 +112,7 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   out.key_source = sqs_key_source(options);
   out.key = options.key;
   out.fingerprint = options.fingerprint;
+  out.allow_null_parts = options.allow_null_parts;
   out.input_without = options.input_without;
   out.parallel = options.parallel;
   out.visibility = parse_duration(options.visibility, "--visibility");
@@ -648,6 +650,9 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--fingerprint", options->fingerprint,
                   "JMESPath that selects what a duplicate must repeat of the first message");
   sqs->add_option("--parallel", options->parallel, "How many messages to process at the same time, 1 to 1000")
+  sqs->add_flag("--allow-null-parts", options->allow_null_parts,
+                "Accept a null or empty part of a key that --key puts together, as in [tenant, id], and a null one of\n"
+                "--fingerprint");
       ->capture_default_str();
   add_work_options(*sqs, *options,
                    "When the command exits with a code other than 0, or the URL refuses the message: release (the\n"

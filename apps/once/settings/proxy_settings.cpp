@@ -394,6 +394,8 @@ std::vector<Setting> table() {
       text<&Options::key_header>("key-header", "Idempotency-Key", "The header with the key"),
       text<&Options::key_field>("key-field", {}, "JMESPath: take the key from the JSON body, not from a header"),
       saying_who(as_list(entry("principal-header", {},
+      toggle<&Options::allow_null_parts, true, false>(
+          "allow-null-parts", "Accept empty parts of a key that --key-field puts together, as in join('-', [a, b])"),
                                "Who a client is: the value of this header; repeatable, then all values together",
                                set_principal_headers, true))),
       saying_who(text<&JwtOptions::key_file>(

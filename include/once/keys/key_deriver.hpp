@@ -72,8 +72,14 @@ struct Recipe {
 
   // An event without a key is an error (the libraries' throw_on_no_key and similar). The dialect defines what is
   // missing: with this set, TypeScript also refuses "", 0, false and containers of nothing else. native: also an error
-  // if the fingerprint selects nothing of the event except null.
+  // if the fingerprint selects nothing of the event except null, or puts together parts of which one is null.
   bool require_key = false;
+
+  // native: accept null and empty parts of a key that the expression itself puts together, and null parts of such a
+  // fingerprint. Otherwise "[user.uid, id]" over {"id": 7} is a missing key, because all events without the user would
+  // share it. To accept one part only, write `null` after it: "[id, version || `null`]". A value that the expression
+  // selects whole is data, whatever is in it.
+  bool allow_null_parts = false;
 
   // All member names that events can have at the top level. The constructor refuses an expression with another name
   // there. Empty: not known.
@@ -90,8 +96,9 @@ struct Recipe {
 struct Derived {
   // Empty: the event has no key, and the other members are empty. native: the selection is an empty string, or has only
   // nulls and empty containers, at any depth ("", null, [], {"a": null}, [[], {"a": {}}]). Or it has constants of the
-  // expression but nothing of the event ("id || 'none'", "['order', id]" without an id). docs/keys.md has the dialects'
-  // rules. An expression of constants gives the same key for all events.
+  // expression but nothing of the event ("id || 'none'", "['order', id]" without an id). Or the expression puts it
+  // together, and a part is one of these: see Recipe::allow_null_parts. docs/keys.md has the dialects' rules. An
+  // expression of constants gives the same key for all events.
   std::optional<Key> key;
 
   // The digest of fingerprint_text: SHA-256 for native, Recipe::hash for dialects. If the expression selects nothing,

@@ -283,7 +283,10 @@ struct Rules::Parts {
     if (!options.key_field.empty()) {
       // Only the key's text is used, so the scope does not matter. The body is compared byte by byte, so its other
       // numbers need not be exact.
-      field.emplace(keys::Recipe{.scope = "http", .expression = options.key_field, .only_selected_exact = true});
+      field.emplace(keys::Recipe{.scope = "http",
+                                 .expression = options.key_field,
+                                 .allow_null_parts = options.allow_null_parts,
+                                 .only_selected_exact = true});
     }
   }
 

@@ -111,6 +111,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
                .source = options_.key_source,
                .expression = options_.key,
                .fingerprint = options_.fingerprint,
+               .allow_null_parts = options_.allow_null_parts,
                .keep_input = policy_.keep_input.value_or(false),
                .input_without = options_.input_without}) {}
 

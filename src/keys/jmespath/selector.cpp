@@ -69,6 +69,46 @@ bool is_decimal(std::string_view text) {
          !(whole.empty() && fraction.empty());
 }
 
+bool nothing_but_nulls(const Value& v) {
+  switch (v.kind()) {
+    case Kind::null:
+      return true;
+    case Kind::array:
+      return std::ranges::all_of(v.elements(), nothing_but_nulls);
+    case Kind::object:
+      return std::ranges::all_of(v.members(), nothing_but_nulls, &Member::value);
+    default:
+      return false;
+  }
+}
+
+// Marks of values. A list or object that the expression builds is marked with what it knows of its parts. So is what it
+// makes of them. 1. "[uid, id]" over {"id": 7} is [null,7], built with a null part. 2. "to_string([uid, id])" is a text
+// with a null part. 3. "[uid, id][1]" is 7, without a mark. Values of the event have none, whatever is in them.
+constexpr unsigned built = 1;
+constexpr unsigned null_part = 2;
+constexpr unsigned empty_part = 4;
+constexpr unsigned parts_missing = null_part | empty_part;
+constexpr unsigned written = 8;  // `null` of the expression: "[id, version || `null`]" says that it may be missing.
+
+// The mark of something that is built with `v` as a part.
+unsigned part_mark(const Value& v) {
+  unsigned mark = v.mark() & parts_missing;
+  if ((v.mark() & written) != 0) return mark;
+  if (only_nulls(v)) {
+    mark |= null_part;
+  } else if (is_nothing(v)) {
+    mark |= empty_part;
+  }
+  return mark;
+}
+
+unsigned built_mark(std::span<const Value> parts) {
+  unsigned mark = built;
+  for (const Value& part : parts) mark |= part_mark(part);
+  return mark;
+}
+
 class Evaluation {
  public:
   Evaluation(Dialect dialect, Arena& arena) : dialect_(dialect), arena_(arena) {}
@@ -82,13 +122,13 @@ class Evaluation {
       case Op::index:
         return seen(element(current, node.index));
       case Op::literal:
-        return node.value;
+        return node.value.is_null() ? node.value.marked(written) : node.value;
       case Op::call:
         return call(node, current);
       case Op::reference:
         break;  // Only as an argument, which call() evaluates itself.
       case Op::list:
-        return current.is_null() ? Value() : array(arguments(node, current));
+        return current.is_null() ? Value() : built_array(arguments(node, current));
       case Op::hash:
         return current.is_null() ? Value() : hash(node, current);
       case Op::chain: {
@@ -160,6 +200,8 @@ class Evaluation {
 
   Value array(const Values& values) { return Value::array(json::keep(std::span<const Value>(values), arena_)); }
 
+  Value built_array(const Values& parts) { return array(parts).marked(built_mark(parts)); }
+
   Value object(std::vector<Member> members) {
     if (rules_of(dialect_).index_names_first) json::index_names_first(members);
     return Value::object(json::keep(std::span<const Member>(members), arena_));
@@ -168,10 +210,12 @@ class Evaluation {
   Value hash(const Node& node, const Value& current) {
     std::vector<Member> members;
     members.reserve(node.children.size());
+    unsigned mark = built;
     for (std::size_t i = 0; i < node.children.size(); ++i) {
       members.push_back({node.names[i], (*this)(*node.children[i], current)});
+      mark |= part_mark(members.back().value);
     }
-    return object(std::move(members));
+    return object(std::move(members)).marked(mark);
   }
 
   Value projection(const Node& node, const Value& current) {
@@ -188,7 +232,12 @@ class Evaluation {
 
   // Elements left out of a projection do not contribute, but those that a condition read do. An empty projection also
   // comes from the event.
+  //
+  // Parts of what the expression built stay parts, also those that are left out because they are null: "[uid, id][]"
+  // over {"id": 7} is [7], and has a null part. Elements of the event are data.
   Value projected(const Node& node, const Value& base) {
+    const bool of_parts = (base.mark() & built) != 0;
+    unsigned mark = base.mark() & built;
     Values elements;
     if (node.op == Op::members) {
       if (base.kind() != Kind::object) return {};
@@ -201,10 +250,12 @@ class Evaluation {
       } else if (node.op == Op::filter) {
         std::ranges::copy_if(all, std::back_inserter(elements),
                              [&](const Value& v) { return is_true((*this)(*node.children[2], v)); });
-        if (!all.empty() && elements.empty()) return array({});
+        if (of_parts) mark |= base.mark() & parts_missing;
+        if (!all.empty() && elements.empty()) return array({}).marked(mark);
       } else if (node.op == Op::flatten) {
         for (const Value& v : all) {
           if (v.kind() == Kind::array) {
+            mark |= v.mark() & parts_missing;
             elements.insert(elements.end(), v.elements().begin(), v.elements().end());
           } else {
             elements.push_back(v);
@@ -219,13 +270,14 @@ class Evaluation {
     for (const Value& v : elements) {
       const bool before = found_;
       const Value result = (*this)(*node.children[1], v);
+      mark |= of_parts ? part_mark(result) : result.mark() & parts_missing;
       if (result.is_null()) {
         found_ = before;
       } else {
         results.push_back(result);
       }
     }
-    return array(results);
+    return array(results).marked(mark);
   }
 
   static Values slice(const Node& node, std::span<const Value> all) {
@@ -409,9 +461,44 @@ class Evaluation {
   // Functions.
 
   Value call(const Node& node, const Value& current) {
+    unsigned given = 0;
+    const Value result = call(node, current, given);
+    switch (node.function) {
+      // One of the arguments or of their elements, with its own mark.
+      case Function::max:
+      case Function::max_by:
+      case Function::min:
+      case Function::min_by:
+      case Function::not_null:
+      // They mark their results.
+      case Function::map:
+      case Function::merge:
+      case Function::to_array:
+      // Not made of the parts.
+      case Function::contains:
+      case Function::ends_with:
+      case Function::starts_with:
+      case Function::type:
+        return result;
+      case Function::reverse:
+      case Function::sort:
+      case Function::sort_by:
+      case Function::values:
+        return result.marked(result.mark() | (given & (built | parts_missing)));
+      default:
+        return result.marked(result.mark() | (given & parts_missing));
+    }
+  }
+
+  // `given`: with the marks of the arguments.
+  Value call(const Node& node, const Value& current, unsigned& given) {
     const Function f = node.function;
-    if (is_powertools(f)) return call_powertools(f, (*this)(*node.children[0], current), dialect_, arena_);
-    const auto argument = [&](std::size_t i) { return (*this)(*node.children[i], current); };
+    const auto argument = [&](std::size_t i) {
+      const Value v = (*this)(*node.children[i], current);
+      given |= v.mark();
+      return v;
+    };
+    if (is_powertools(f)) return call_powertools(f, argument(0), dialect_, arena_);
     switch (f) {
       case Function::abs:
       case Function::ceil:
@@ -447,7 +534,7 @@ class Evaluation {
         const Value v = argument(1);
         for (const Value& one : elements_of(f, v))
           results.push_back(or_null((*this)(*node.children[0]->children[0], one)));
-        return array(results);
+        return built_array(results);
       }
       case Function::max:
       case Function::min: {
@@ -473,22 +560,22 @@ class Evaluation {
       }
       case Function::merge:
         return merge(arguments(node, current));
-      case Function::not_null:
-        for (std::size_t i = 0; i < node.children.size(); ++i) {
-          if (const Value v = argument(i); !v.is_null()) return or_null(v);
-        }
-        return {};
+      case Function::not_null: {
+        Value v;
+        for (std::size_t i = 0; i < node.children.size() && v.is_null(); ++i) v = argument(i);
+        return v.is_null() ? v : or_null(v);
+      }
       case Function::reverse:
         return reverse(argument(0));
       case Function::to_array: {
         const Value v = argument(0);
-        return v.kind() == Kind::array ? v : array({v});
+        return v.kind() == Kind::array ? v : built_array({v});
       }
       case Function::to_number:
         return to_number(argument(0));
       case Function::to_string: {
         const Value v = argument(0);
-        return is_string(v) ? v : text(json_text(v, dialect_));
+        return is_string(v) ? v : text(json_text(v, dialect_)).marked(part_mark(v));
       }
       case Function::type:
         return type(argument(0));
@@ -633,18 +720,26 @@ class Evaluation {
 
   Value merge(const Values& objects) {
     std::vector<Member> out;
+    std::vector<unsigned> marks;  // Of the object as a result of each member.
     std::unordered_map<std::string_view, std::size_t> places;
+    unsigned mark = built;
     for (const Value& one : objects) {
+      const bool of_parts = (one.mark() & built) != 0;
+      if (!of_parts) mark = 0;
       for (const Member& m : members_of(Function::merge, one)) {
+        const unsigned member_mark = of_parts ? part_mark(m.value) : m.value.mark() & parts_missing;
         const auto [place, added] = places.try_emplace(m.name, out.size());
         if (added) {
           out.push_back(m);
+          marks.push_back(member_mark);
         } else {
           out[place->second].value = m.value;
+          marks[place->second] = member_mark;
         }
       }
     }
-    return object(std::move(out));
+    for (const unsigned member_mark : marks) mark |= member_mark;
+    return object(std::move(out)).marked(mark);
   }
 
   Value reverse(const Value& v) {
@@ -754,6 +849,21 @@ bool calls(const Node& node, Function a, Function b) {
 
 }  // namespace
 
+bool only_nulls(const Value& v) {
+  switch (v.kind()) {
+    case Kind::null:
+      return true;
+    case Kind::array:
+      return !v.elements().empty() && std::ranges::all_of(v.elements(), only_nulls);
+    case Kind::object:
+      return !v.members().empty() && std::ranges::all_of(v.members(), only_nulls, &Member::value);
+    default:
+      return false;
+  }
+}
+
+bool is_nothing(const Value& v) { return (v.kind() == Kind::string && v.text().empty()) || nothing_but_nulls(v); }
+
 Selector::Selector(std::string_view expression, Dialect dialect, std::string_view what)
     : dialect_(dialect),
       expression_(parse_expression(expression, dialect, what)),
@@ -776,7 +886,8 @@ Selector::Selector(std::string_view expression, Dialect dialect, std::string_vie
 Selector::Selection Selector::select(const json::Value& event, json::Arena& arena) const {
   Evaluation evaluation(dialect_, arena);
   const Value value = evaluation(*expression_.root, event);
-  return {value, evaluation.found() || !reads_event_};
+  const unsigned mark = dialect_ == Dialect::native ? value.mark() : 0;
+  return {value, evaluation.found() || !reads_event_, (mark & null_part) != 0, (mark & empty_part) != 0};
 }
 
 std::vector<std::string> Selector::top_names() const {

@@ -17,6 +17,11 @@ namespace once::keys {
 
 namespace json = text::json;
 
+// Null, or a container of only such values; an empty container does not count.
+bool only_nulls(const json::Value& v);
+// The same, or "" or a container of nothing but nulls and empty containers.
+bool is_nothing(const json::Value& v);
+
 class Selector {
  public:
   // `what` names the expression in messages ("the key expression"). Throws Exception(misuse) for an invalid expression,
@@ -34,6 +39,10 @@ class Selector {
     // The result, or a condition on the way to it, has something of the event that is not null. Also true for an
     // expression of constants only. False for "kind || 'x'" and "['x', kind]" over an event without kind.
     bool found = false;
+    // native: the expression itself built the result from parts, "[user.uid, id]", and one of them is null, or empty.
+    // See part_mark() in selector.cpp.
+    bool null_part = false;
+    bool empty_part = false;
   };
   // The same, and whether the event contributed to it. In doubt it did: functions of its values, and values that a
   // condition selects, count.

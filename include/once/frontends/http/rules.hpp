@@ -56,9 +56,11 @@ struct Options {
   std::string scope;  // A prefix of all keys, at most 128 bytes. Empty: EngineOptions::scope.
 
   // Where the key is. Header: a String of RFC 9651 ("quoted") or the bare key. Field, if set, instead of the header:
-  // JMESPath over the body, which must be JSON; selects a string or a number.
+  // JMESPath over the body, which must be JSON; selects a string or a number. A key that it puts together,
+  // "join('-', [tenant, id])", is missing if a part is empty, unless allow_null_parts: see keys::Recipe.
   std::string key_header = "Idempotency-Key";
   std::string key_field;
+  bool allow_null_parts = false;
 
   // The WWW-Authenticate of a 401: "Bearer realm=\"pay\"". Empty: requests without a principal are 400, unless the
   // principal has its own challenge, as with a JWT.

@@ -67,6 +67,7 @@ struct BatchOptions {
                     // does not allow.
   std::string fingerprint;  // What a duplicate must have in common with the first one: JMESPath over the payload if
                             // that is the key source, otherwise over the record. Empty: nothing is compared.
+  bool allow_null_parts = false;  // In both: see keys::Recipe.
 
   // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
   // Policy::keep_input the input is the record's content, as with KeySource::payload. A parked record is kept whole.

@@ -103,6 +103,10 @@ struct IdempotentOptions {
   // errors::mismatch. Empty: nothing is compared.
   std::string fingerprint;
 
+  // Accept a null or empty part of what `key` puts together, "[user.uid, id]", and a null one of `fingerprint`: see
+  // keys::Recipe. Dialects accept what their libraries do.
+  bool allow_null_parts = false;
+
   // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
   // Policy::keep_input the input is the event. A path does not enter JSON that is a string, as `body` of an HTTP event:
   // leave all of it out, or use once::lambda::http().
@@ -132,8 +136,8 @@ struct IdempotentOptions {
   // Empty members: the engine's. The lease is the time until the invocation's deadline, see within_deadline();
   // Policy::lease is for invocations without a deadline. OnLapse::hold is for work that must never run again after a
   // timeout: it becomes unknown, and an operator decides. Default of on_conflict: fail, so errors::conflict at once.
-  // Default of on_missing_key: refuse, so errors::no_key, also if `fingerprint` selects nothing; in Powertools dialects
-  // run_unprotected.
+  // Default of on_missing_key: refuse, so errors::no_key, also if `fingerprint` selects nothing or a part is missing;
+  // in Powertools dialects run_unprotected.
   std::optional<Policy> policy;
 
   ReplayHook on_replay;

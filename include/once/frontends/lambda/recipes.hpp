@@ -33,11 +33,13 @@ inline constexpr Recipe event_bridge{"EventBridge", "event_bridge", "\"detail-ty
 inline constexpr Recipe sns{"SNS", "sns", "Records[?Sns.MessageId].Sns.[TopicArn, MessageId]", "Records[].Sns.Message"};
 
 // Notifications have no id. The sequencer distinguishes the writes of one object. Events without one (restores,
-// tagging, life cycle) have the time and the request that caused them (AWS, "Event message structure").
-inline constexpr Recipe s3{"S3", "s3",
-                           "Records[?s3.object.key].[s3.bucket.name, s3.object.key, s3.object.versionId, eventName, "
-                           "s3.object.sequencer, eventTime, responseElements.\"x-amz-request-id\"]",
-                           ""};
+// tagging, life cycle) have the time and the request that caused them (AWS, "Event message structure"). `null` stands
+// for a part that an event may lack: see keys::Recipe::allow_null_parts.
+inline constexpr Recipe s3{
+    "S3", "s3",
+    "Records[?s3.object.key].[s3.bucket.name, s3.object.key, s3.object.versionId || `null`, eventName, "
+    "s3.object.sequencer || `null`, eventTime, responseElements.\"x-amz-request-id\"]",
+    ""};
 
 // eventID is unique within its stream.
 inline constexpr Recipe dynamodb_stream{"DynamoDB stream", "dynamodb_stream", "eventID && [eventSourceARN, eventID]",
@@ -58,7 +60,7 @@ inline constexpr Recipe sqs_fifo{"SQS FIFO", "sqs_fifo",
 // For a task whose Parameters add "once": {"execution.$": "$$.Execution.Id", "state.$": "$$.State.Name", "entered.$":
 // "$$.State.EnteredTime"}, and in a Map state "item.$": "$$.Map.Item.Index". Retries of the state keep all of them.
 inline constexpr Recipe step_functions{"Step Functions", "step_functions",
-                                       "once.execution && once.[execution, state, entered, item]", "input"};
+                                       "once.execution && once.[execution, state, entered, item || `null`]", "input"};
 
 // For work that returns the proxy response itself. once::lambda::http() does more: it reads the header's name in any
 // case, answers errors, and knows all the ways in which AWS distinguishes clients.
@@ -69,21 +71,22 @@ inline constexpr Recipe step_functions{"Step Functions", "step_functions",
 // an expression with it.
 //
 // A Lambda authorizer's principalId, the subject of a user pool, the id of an API key.
-inline constexpr Recipe rest_api{"API Gateway REST API", "rest_api",
-                                 "resource && (headers.\"Idempotency-Key\" || headers.\"idempotency-key\") && "
-                                 "(requestContext.authorizer.principalId || requestContext.authorizer.claims.sub || "
-                                 "requestContext.identity.apiKeyId) && [httpMethod, path, "
-                                 "requestContext.authorizer.principalId || requestContext.authorizer.claims.sub || "
-                                 "requestContext.identity.apiKeyId, headers.\"Idempotency-Key\" || "
-                                 "headers.\"idempotency-key\"]",
-                                 "[httpMethod, multiValueQueryStringParameters, body]"};
+inline constexpr Recipe rest_api{
+    "API Gateway REST API", "rest_api",
+    "resource && (headers.\"Idempotency-Key\" || headers.\"idempotency-key\") && "
+    "(requestContext.authorizer.principalId || requestContext.authorizer.claims.sub || "
+    "requestContext.identity.apiKeyId) && [httpMethod, path, "
+    "requestContext.authorizer.principalId || requestContext.authorizer.claims.sub || "
+    "requestContext.identity.apiKeyId, headers.\"Idempotency-Key\" || "
+    "headers.\"idempotency-key\"]",
+    "[httpMethod, not_null(multiValueQueryStringParameters, `null`), not_null(body, `null`)]"};
 // Issuer and subject of a JWT authorizer.
 inline constexpr Recipe http_api{
     "API Gateway HTTP API", "http_api",
     "rawPath && headers.\"idempotency-key\" && requestContext.authorizer.jwt.claims.sub && "
     "[requestContext.http.method, rawPath, requestContext.authorizer.jwt.claims.[iss, "
     "sub], headers.\"idempotency-key\"]",
-    "[rawQueryString, body]"};
+    "[not_null(rawQueryString, `null`), not_null(body, `null`)]"};
 // The user that signed the request (IAM). For an assumed role that is its session, which has another name after a
 // restart.
 inline constexpr Recipe function_url{"Function URL", "function_url",
@@ -95,7 +98,7 @@ inline constexpr Recipe function_url{"Function URL", "function_url",
 inline constexpr Recipe alb{"Load balancer", "alb",
                             "requestContext.elb && headers.\"idempotency-key\" && headers.\"x-amzn-oidc-identity\" && "
                             "[httpMethod, path, headers.\"x-amzn-oidc-identity\", headers.\"idempotency-key\"]",
-                            "[httpMethod, queryStringParameters, body]"};
+                            "[httpMethod, not_null(queryStringParameters, `null`), not_null(body, `null`)]"};
 
 inline constexpr std::array<Recipe, 12> all{event_bridge,   sns,      s3,       dynamodb_stream, kinesis, sqs, sqs_fifo,
                                             step_functions, rest_api, http_api, function_url,    alb};

@@ -81,6 +81,7 @@ struct PollerOptions {
   KeySource key_source = KeySource::id;
   std::string key;  // JMESPath over the message in Lambda's form: see KeySource.
   std::string fingerprint;
+  bool allow_null_parts = false;  // In both: see keys::Recipe.
 
   // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
   // Policy::keep_input the input is the message's body. A parked message is kept whole.

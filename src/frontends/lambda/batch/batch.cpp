@@ -87,6 +87,7 @@ Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(s
                                 .expression = options_.key,
                                 .fingerprint = options_.fingerprint,
                                 .required = policy_.on_missing_key == OnMissingKey::refuse,
+                                .allow_null_parts = options_.allow_null_parts,
                                 .keep_input = policy_.keep_input.value_or(false),
                                 .input_without = options_.input_without});
 }

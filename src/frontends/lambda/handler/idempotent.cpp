@@ -49,6 +49,7 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
   recipe.hash = options.hash;
   recipe.dialect = options.dialect;
   recipe.require_key = require_key;
+  recipe.allow_null_parts = options.allow_null_parts;
   return recipe;
 }
 
