@@ -246,7 +246,11 @@ void ClaimMachine::read(Answer&& answer, Actions& out) {
   const bool ours = seen != nullptr && seen->owner == attempt_.owner && seen->state == State::in_progress;
   if (!ours || is_released(*seen)) return lose_handed_out(std::move(seen), out);
   if (outcome_ == Outcome::committed) {
-    return end_handed_out({ErrorKind::misuse, "the transaction was committed, but it did not finish the claim"}, out);
+    return end_handed_out(
+        {ErrorKind::misuse,
+         "the record is still in progress: the transaction did not finish the claim, or it is prepared "
+         "(PREPARE TRANSACTION) and not committed yet"},
+        out);
   }
   leave_handed_out({ErrorKind::unavailable, "the transaction that was to finish the claim is not committed yet"}, out);
 }

@@ -313,6 +313,16 @@ END
         self.do("table", "check", "--store", command)
         self.do("run", "--store", command, "--scope", "pay", "--key", "k", "--", "echo", "SECRET")
 
+    def test_a_role_with_one_connection_is_told_how_many_a_store_needs(self):
+        self.psql("CREATE ROLE single LOGIN CONNECTION LIMIT 1")
+        self.do("table", "create", "--role", "single")
+        url = f"postgresql://single@127.0.0.1:{SERVER.port}/{self.name}?allow_unsafe=1&operation_timeout=1s"
+        self.do("run", "--store", url, "--key", "k", "--", "true")
+        # It lists by one connection, and looks for damage by another.
+        error = self.do("ls", "--store", url, code=243).stderr
+        self.assertIn('too many connections for role "single"', error)
+        self.assertIn("A store opens up to 7 connections", error)
+
     def test_no_password_is_shown(self):
         self.env["ONCE_STORE"] = f"postgresql://postgres:secret@127.0.0.1:{SERVER.port}/{self.name}?allow_unsafe=1"
         self.table()

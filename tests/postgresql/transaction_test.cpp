@@ -459,6 +459,70 @@ TEST_F(PostgresqlOwnByLibpq, WrongCallsAreRefused) {
   EXPECT_EQ(begun.claim.complete(Result::inlined("y")).kind, Finish::Kind::recorded);
 }
 
+TEST_F(PostgresqlOwnByLibpq, EndedAfterTheFinishIsInDoubt) {
+  Process p(schema_);
+  Shell shell(test_url());
+  for (const std::string end : {"COMMIT", "ROLLBACK"}) {
+    Begin begun = p.engine->begin(end);
+    HandedOut handed = begun.claim.hand_out(Result::inlined("x"));
+    PostgresqlTransaction transaction(shell.raw());
+    transaction.finish(handed.finish_statement());
+    shell.run(end);
+    try {
+      transaction.commit();
+      ADD_FAILURE() << end;
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::in_doubt);
+      EXPECT_THAT(error.what(), HasSubstr("has ended it after the finish"));
+    }
+    EXPECT_EQ(handed.unknown().kind, end == "COMMIT" ? Finish::Kind::recorded : Finish::Kind::unrecorded);
+  }
+}
+
+// 1. The finish is prepared. 2. Nothing can be said of the claim yet: it is neither committed nor refused. 3. COMMIT
+// PREPARED finishes it.
+TEST_F(PostgresqlOwnByLibpq, APreparedFinishIsNotCommittedYet) {
+  Process p(schema_);
+  Shell shell(test_url());
+  Begin begun = p.engine->begin("a");
+  HandedOut handed = begun.claim.hand_out(Result::inlined("x"));
+  PostgresqlTransaction transaction(shell.raw());
+  shell.run(transfer(300));
+  transaction.finish(handed.finish_statement());
+  const std::string name = "'" + schema_ + "'";
+  shell.run("PREPARE TRANSACTION " + name);
+  try {
+    transaction.commit();
+    ADD_FAILURE();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::in_doubt);
+    EXPECT_THAT(error.what(), HasSubstr("PREPARE TRANSACTION"));
+  }
+  const Finish before = handed.unknown();
+  EXPECT_EQ(before.kind, Finish::Kind::unrecorded);
+  EXPECT_THAT(before.error.message, HasSubstr("not committed yet"));
+  shell.run("COMMIT PREPARED " + name);
+  EXPECT_EQ(handed.unknown().kind, Finish::Kind::recorded);
+  EXPECT_EQ(cents(), "700,300");
+}
+
+TEST_F(PostgresqlOwnByLibpq, CommittedWhileItIsPreparedIsDeclined) {
+  Process p(schema_);
+  Shell shell(test_url());
+  Begin begun = p.engine->begin("a");
+  HandedOut handed = begun.claim.hand_out(Result::inlined("x"));
+  const std::string name = "'" + schema_ + "'";
+  PostgresqlTransaction transaction(shell.raw());
+  transaction.finish(handed.finish_statement());
+  shell.run("PREPARE TRANSACTION " + name);
+  const Finish finish = handed.committed();
+  EXPECT_EQ(finish.kind, Finish::Kind::declined);
+  EXPECT_THAT(finish.error.message, HasSubstr("still in progress"));
+  EXPECT_THAT(finish.error.message, HasSubstr("PREPARE TRANSACTION"));
+  shell.run("ROLLBACK PREPARED " + name);
+  EXPECT_EQ(begun.claim.complete(Result::inlined("y")).kind, Finish::Kind::recorded);
+}
+
 TEST_F(PostgresqlOwnByLibpq, ATransactionInWhichAStatementFailedDoesNotCommitInSilence) {
   Shell shell(test_url());
   PostgresqlTransaction transaction(shell.raw());

@@ -42,7 +42,8 @@ STOP_LIMIT_S = 30
 BINARIES = pathlib.Path("/usr/lib/postgresql/15/bin")
 BUILD = pathlib.Path(__file__).resolve().parent.parent.parent / "build"
 # Files in place of /dev/shm, which a killed server would leave there.
-SETTINGS = {"fsync": "off", "listen_addresses": "127.0.0.1", "dynamic_shared_memory_type": "mmap"}
+SETTINGS = {"fsync": "off", "max_prepared_transactions": "10", "listen_addresses": "127.0.0.1",
+            "dynamic_shared_memory_type": "mmap"}
 
 
 def environment(base=None):

@@ -558,7 +558,7 @@ class Run {
   static std::string after_lapse(const Claim& claim) {
     return claim.record().on_lapse == OnLapse::hold
                ? "After the lease expires, the outcome is unknown and nothing runs until an operator decides."
-               : "After the lease expires, the next call runs the command again.";
+               : "After the lease expires, the next call runs the command again, unless a result is stored by then.";
   }
 
   // The command's own code, unless its output was lost.

@@ -96,7 +96,9 @@ class PostgresqlLocalStatements {
 //   older schema.
 // - unavailable: the server refuses for now: a deadlock, a serialization failure, a constraint that is checked at the
 //   commit; or the connection was lost before the COMMIT was sent.
-// - in_doubt: the connection was lost while it committed.
+// - in_doubt: the connection was lost while it committed; or a statement of your own has ended the transaction after
+//   finish(). After PREPARE TRANSACTION the claim is finished by COMMIT PREPARED: until then HandedOut::unknown() is
+//   unrecorded, and all writes of the record wait for its lock.
 //
 // Threads: one at a time. The connection must outlive it.
 class PostgresqlTransaction {

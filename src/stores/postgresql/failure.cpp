@@ -35,7 +35,9 @@ Error Failure::error(const std::string& schema) const {
                                    " and EXECUTE on its functions: once table create --role NAME grants them"};
   }
   if (state == "55P03") {
-    return {ErrorKind::unavailable, said + ": another transaction holds the lock on this record. Nothing was written"};
+    return {ErrorKind::unavailable, said +
+                                        ": another transaction holds the lock on this record (if no session does, a "
+                                        "prepared one: see pg_prepared_xacts). Nothing was written"};
   }
   if (state == "ON007") return {ErrorKind::misuse, said};
   if (state == "ON002") {

@@ -109,6 +109,12 @@ void PostgresqlTransaction::refuse_ended() {
   refuse_pipeline();
   if (PQtransactionStatus(connection_) != PQTRANS_IDLE) return;
   connection_ = nullptr;
+  if (!finished_.empty()) {
+    throw Exception(ErrorKind::in_doubt,
+                    std::string(who) +
+                        "a statement of your own has ended it after the finish: whether both are "
+                        "committed depends on that statement (COMMIT, ROLLBACK, PREPARE TRANSACTION)");
+  }
   misuse_of_transaction("a statement of your own has ended it, so its writes and the finish do not commit together");
 }
 
