@@ -182,8 +182,7 @@ class Store {
 
   virtual void list(ListQuery query, Callback<void(ListPage)> done) = 0;
 
-  // Removes up to `limit` records that have expired at `now` (is_expired()), in slices that do not block writers. A store
-  // that has a clock of its own may take the earlier of both times.
+  // Removes up to `limit` records that have expired at `now`, or at the store's own time if that is earlier, in slices.
   virtual void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) = 0;
 
   // The store's time now, if it can tell without a round trip.
