@@ -91,16 +91,23 @@ ClaimMachine::ClaimMachine(const Attempt& attempt, const EffectivePolicy& policy
 // ---- events of the caller
 
 void ClaimMachine::beat(Uptime now, Actions& out) {
-  if (ended_ || lost_ || finish_queued_) return;
+  if (ended_ || lost_ || given_up_ || finish_queued_) return;
   if (now >= trusted_until_ && !overdue_) {
-    // The renewal failed, hangs, or was not due: from now on another attempt may have the claim.
+    // The renewal failed, hangs, or was not due, or the host slept: from now on another attempt may have the claim.
     overdue_ = true;
-    out.add(StopWork{});
+    give_up_at_ = now + policy_.lease;
+    out.add(StopWork{.for_good = !heartbeats()});
     tell(Notice::renewal_lost, leased_at_, out);
   }
   if (!heartbeats()) return;
+  if (overdue_ && now >= give_up_at_ + policy_.lease) give_up_at_ = now + policy_.lease;  // It slept again.
+  if (overdue_ && now >= give_up_at_) {
+    given_up_ = true;
+    if (current_ && current_->op == Op::renew && phase_ != Phase::sent) drop_current(out);
+    return out.add(StopWork{});
+  }
   const Uptime next = now + renew_interval();
-  out.add(BeatAt{now < trusted_until_ ? std::min(next, trusted_until_) : next});
+  out.add(BeatAt{std::min(next, overdue_ ? give_up_at_ : trusted_until_)});
   if (!current_) return start(Write(), out);
   if (phase_ == Phase::ready) out.add(Send{});  // As in pump().
 }
@@ -488,7 +495,7 @@ void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment,
   Write& write = *current_;
   Error& error = answer.error;
   const Uptime now = moment.uptime;
-  const Uptime deadline = trusted_until_;
+  const Uptime deadline = overdue_ && write.op == Op::renew ? give_up_at_ : trusted_until_;
   const bool finish = is_finish(write.op);
   if (write.op == Op::step && answer.unfit) {
     // It must not make later writes fail.

@@ -105,7 +105,11 @@ class ClaimMachine {
     RecordPtr record;
     std::optional<Error> error;
   };
-  struct StopWork {};  // The work must stop: another attempt may have the claim.
+  // The work must stop: another attempt may have the claim. Not for good: the lease ended, perhaps because the host
+  // slept, and a renewal is tried for at most one more lease. Work that can be paused may continue once it is renewed.
+  struct StopWork {
+    bool for_good = true;
+  };
   struct Reply {
     FinishDone done;
     Finish finish;
@@ -213,7 +217,8 @@ class ClaimMachine {
   [[nodiscard]] Uptime deadline() const noexcept { return trusted_until_; }
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
-  [[nodiscard]] bool must_stop() const noexcept { return lost_ || overdue_; }
+  [[nodiscard]] bool must_stop() const noexcept { return lost_ || overdue_ || given_up_; }
+  [[nodiscard]] bool must_stop_for_good() const noexcept { return lost_ || given_up_ || (overdue_ && !heartbeats()); }
   // The finish is being written, or about to be; or the user's transaction may have committed it. What is found then
   // may be older than a question that comes now.
   [[nodiscard]] bool finishing() const noexcept { return finish_queued_ || handed_out_ || taken_back_; }
@@ -303,7 +308,9 @@ class ClaimMachine {
   bool dropped_ = false;        // The handle was destroyed.
   bool ended_ = false;          // Finished or abandoned: nothing more is written.
   bool lost_ = false;           // Another attempt has it.
-  bool overdue_ = false;        // The lease has ended by our own clock.
+  bool overdue_ = false;        // The lease has ended by our own clock …
+  Uptime give_up_at_{};         // … and is renewed until then.
+  bool given_up_ = false;       // It was not. Only a caller's write is still tried.
   unsigned unsettled_ = 0;      // How many leases in a row are not trusted until the next heartbeat.
 };
 

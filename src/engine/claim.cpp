@@ -47,6 +47,7 @@ TraceContext Claim::trace() const {
   return trace == nullptr ? TraceContext() : TraceContext{trace->work, trace->state};
 }
 std::stop_token Claim::stop_token() const { return state_->stop_token(); }
+std::stop_token Claim::loss_token() const { return state_->loss_token(); }
 Uptime Claim::deadline() const noexcept { return state_->deadline(); }
 bool Claim::is_ours() const noexcept { return state_->is_ours(); }
 Record Claim::record() const { return *state_->record(); }

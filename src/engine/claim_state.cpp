@@ -78,6 +78,15 @@ std::stop_token ClaimState::stop_token() {
   return stop_->get_token();
 }
 
+std::stop_token ClaimState::loss_token() {
+  const std::lock_guard lock(mutex_);
+  if (!loss_) {
+    loss_.emplace();
+    if (machine_.must_stop_for_good()) loss_->request_stop();
+  }
+  return loss_->get_token();
+}
+
 Uptime ClaimState::deadline() const {
   const std::lock_guard lock(mutex_);
   return machine_.deadline();
@@ -320,12 +329,15 @@ void ClaimState::act(ClaimMachine::Tell&& told) const {
   tell(event_of(told.notice), told.record.get(), told.error ? &*told.error : nullptr, told.since);
 }
 
-void ClaimState::act(ClaimMachine::StopWork&&) {
+void ClaimState::act(ClaimMachine::StopWork&& work) {
+  std::stop_source stop(std::nostopstate);
+  std::stop_source loss(std::nostopstate);
   std::unique_lock lock(mutex_);
-  if (!stop_) return;
-  std::stop_source stop = *stop_;
+  if (stop_) stop = *stop_;
+  if (loss_ && work.for_good) loss = *loss_;
   lock.unlock();  // Stop callbacks are the caller's code.
   stop.request_stop();
+  loss.request_stop();
 }
 
 void ClaimState::act(ClaimMachine::Reply&& reply) { reply.done(std::move(reply.finish)); }

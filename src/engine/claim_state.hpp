@@ -59,6 +59,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   [[nodiscard]] Uptime renew_interval() const noexcept { return machine_.renew_interval(); }
   [[nodiscard]] RecordPtr record() const;  // As last written.
   [[nodiscard]] std::stop_token stop_token();
+  [[nodiscard]] std::stop_token loss_token();
   [[nodiscard]] Uptime deadline() const;
   [[nodiscard]] bool finishing() const;  // Its finish is written, or about to be.
   [[nodiscard]] bool is_ours() const;    // Certainly ours now.
@@ -120,7 +121,8 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
 
   mutable WordLock mutex_;
   ClaimMachine machine_;
-  std::optional<std::stop_source> stop_;  // Made at the first stop_token().
+  std::optional<std::stop_source> stop_;  // Made at the first stop_token() …
+  std::optional<std::stop_source> loss_;  // … and loss_token().
   Timers::Id retry_timer_ = 0;            // 0: not set.
   std::uint64_t retry_turn_ = 0;          // The turn that it is for.
   std::atomic<bool> ended_{false};        // The machine's, for reading without the mutex.

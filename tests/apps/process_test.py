@@ -284,27 +284,36 @@ class Signals(Case):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
 
 
-class Lost(Case):
-    """The claim is taken away while the command runs."""
+class Stopping(Case):
+    def stop(self, process, with_all=False):
+        """Not in the midst of a write: all others would wait for the store's lock, and give up. With all of its process
+        group: as if the host slept."""
+        def send(number):
+            if with_all:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
 
-    def start_slow(self, *more, script="echo $$ >pid; cat go", lease="9s"):
-        self.fifo("go")
-        process = self.start("run", "--key", "k", "--lease", lease, *more, "--", "sh", "-c", script)
-        return process, self.pid_in("pid")
-
-    def stop(self, process):
-        """Not in the midst of a write: all others would wait for the store's lock, and give up."""
         def stopped_outside():
-            process.send_signal(signal.SIGSTOP)
+            send(signal.SIGSTOP)
             wait_until(lambda: stopped(process.pid), "it stands")
             with open(self.path("once.db-lock"), "rb") as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return True
                 except BlockingIOError:
-                    process.send_signal(signal.SIGCONT)
+                    send(signal.SIGCONT)
                     return False
         wait_until(stopped_outside, "it stands, and does not write")
+
+
+class Lost(Stopping):
+    """The claim is taken away while the command runs."""
+
+    def start_slow(self, *more, script="echo $$ >pid; cat go", lease="9s"):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--lease", lease, *more, "--", "sh", "-c", script)
+        return process, self.pid_in("pid")
 
     def take_away(self, *more):
         self.expect(self.once("release", "--key", "k", "--force", "--reason", "test", *more), 0)
@@ -404,6 +413,89 @@ class Lost(Case):
         self.assertEqual(process.returncode, 245, err)
         self.assertFalse(alive(command))
         self.assertIn(b"could not be renewed", err)
+
+
+class Asleep(Stopping):
+    """The lease ends while nobody could renew it."""
+
+    def start_family(self, lease="2s", *more):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--lease", lease, *more, "--", "sh", "-c", FAMILY, start_new_session=True)
+        return process, self.pid_in("pid"), self.pid_in("child")
+
+    def sleep(self, process):
+        """The whole tree, for longer than the lease."""
+        self.stop(process, with_all=True)
+        wait_until(lambda: self.show("k")["standing"] == "lapsed", "the lease is over")
+
+    @staticmethod
+    def wake(process):
+        os.killpg(process.pid, signal.SIGCONT)
+
+    def test_a_claim_that_nobody_took_goes_on(self):
+        process, command, child = self.start_family()
+        self.sleep(process)
+        self.wake(process)
+        wait_until(lambda: self.show("k")["standing"] == "running", "renewed")
+        wait_until(lambda: not stopped(command) and not stopped(child), "both go on")
+        self.open_gate("go")
+        out, err = process.communicate()
+        self.assertEqual((process.returncode, out), (0, b"out\ngo\n"), err)
+        self.assertEqual((self.show("k")["attempt"], self.runs("finished")), (1, 1))
+
+    def test_a_claim_that_another_took_is_lost(self):
+        process, command, child = self.start_family()
+        self.sleep(process)
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "echo", "other"), 0, b"other\n")
+        self.wake(process)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 248, err)
+        self.assertFalse(alive(command) or alive(child))
+        self.assertEqual(self.runs("finished"), 0)
+
+    def test_the_command_is_paused_while_once_is_stopped(self):
+        process, command, child = self.start_family(lease="10s")
+        self.stop(process)
+        wait_until(lambda: stopped(command) and stopped(child), "the guard pauses both")
+        self.assertFalse(stopped(os.getpid()))
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not stopped(command) and not stopped(child), "both go on")
+        self.open_gate("go")
+        self.assertEqual(process.communicate()[0], b"out\ngo\n")
+        self.assertEqual((process.returncode, self.show("k")["attempt"]), (0, 1))
+
+    def test_what_was_stopped_before_stays_so(self):
+        process, command, child = self.start_family(lease="10s")
+        os.kill(child, signal.SIGSTOP)
+        self.stop(process)
+        wait_until(lambda: stopped(command), "the guard pauses the command")
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not stopped(command), "it goes on")
+        self.assertTrue(stopped(child))
+        os.kill(child, signal.SIGCONT)
+        self.open_gate("go")
+        self.assertEqual(process.communicate()[0], b"out\ngo\n")
+
+    def test_a_paused_command_is_not_continued_by_a_signal(self):
+        process, command, child = self.start_family(lease="10s")
+        self.stop(process)
+        wait_until(lambda: stopped(command) and stopped(child), "the guard pauses both")
+        os.kill(child, signal.SIGCONT)
+        wait_until(lambda: stopped(child), "paused again")
+        process.kill()
+        wait_until(lambda: not alive(command) and not alive(child), "once died, so the guard ends them")
+
+    def test_a_store_that_is_away_for_one_more_lease_ends_it(self):
+        process, command, child = self.start_family()
+        self.sleep(process)
+        for name in os.listdir(self.dir):
+            if name.startswith("once.db"):
+                os.rename(self.path(name), self.path("gone-" + name))
+        self.wake(process)
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 245, err)
+        self.assertFalse(alive(command) or alive(child))
+        self.assertEqual(self.runs("finished"), 0)
 
 
 class Large(Case):

@@ -302,7 +302,7 @@ class Player {
   void act(Machine::DropRetry&&) { tell("drop the retry"); }
   void act(Machine::BeatAt&& beat) { tell("beat at " + std::to_string(std::chrono::floor<Millis>(beat.due).count())); }
   void act(Machine::Tell&& told) { tell("tell " + std::string(name_of(told.notice))); }
-  void act(Machine::StopWork&&) { tell("stop the work"); }
+  void act(Machine::StopWork&& stop) { tell(stop.for_good ? "stop the work" : "pause the work"); }
   void act(Machine::Reply&& reply) { reply.done(std::move(reply.finish)); }
   void act(Machine::LookUp&& look) {
     --asked_;

@@ -147,6 +147,92 @@ TEST_F(HeartbeatTest, ATakeoverStopsTheWork) {
   EXPECT_EQ(complete(taken->claim, "done")->kind, Finish::Kind::recorded);
 }
 
+// The host sleeps longer than the lease. Nobody else exists.
+TEST_F(HeartbeatTest, AClaimGoesOnAfterASleep) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  Claim& claim = begun->claim;
+  const std::stop_token told = claim.stop_token();
+  const std::stop_token loss = claim.loss_token();
+  clock->advance(1h);
+  timers->advance(1ms);
+  EXPECT_TRUE(told.stop_requested()) << "another attempt might have run";
+  EXPECT_FALSE(loss.stop_requested());
+  EXPECT_TRUE(claim.is_ours());
+  timers->advance(1min);
+  EXPECT_TRUE(claim.is_ours());
+  EXPECT_GE(p.events->count(EventKind::renewed), 20U);
+  EXPECT_EQ(complete(claim, "done")->kind, Finish::Kind::recorded);
+}
+
+TEST_F(HeartbeatTest, WorkThatAsksAfterTheSleepGoesOn) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  clock->advance(1h);
+  timers->advance(1ms);
+  EXPECT_FALSE(begun->claim.stop_token().stop_requested());
+  EXPECT_FALSE(begun->claim.loss_token().stop_requested());
+}
+
+TEST_F(HeartbeatTest, AClaimThatAnotherTookDuringTheSleepIsLost) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  const std::stop_token loss = begun->claim.loss_token();
+  clock->advance(1h);
+  auto other = process();
+  auto taken = begin(other, "a");
+  ASSERT_EQ(taken->kind, Begin::Kind::claimed);
+  timers->advance(1ms);
+  EXPECT_TRUE(loss.stop_requested());
+  EXPECT_TRUE(begun->claim.loss_token().stop_requested());
+  EXPECT_FALSE(taken->claim.loss_token().stop_requested());
+}
+
+TEST_F(HeartbeatTest, AfterASleepRenewalsAreTriedForOneLease) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  const std::stop_token loss = begun->claim.loss_token();
+  store->otherwise(Next::fail);  // The network is not back yet.
+  clock->advance(1h);
+  timers->advance(8'900ms);
+  EXPECT_FALSE(loss.stop_requested());
+  EXPECT_GT(p.events->count(EventKind::store_error), 5U) << "tried again with a backoff, not at each heartbeat";
+  timers->advance(200ms);
+  EXPECT_TRUE(loss.stop_requested());
+  EXPECT_TRUE(begun->claim.loss_token().stop_requested());
+  store->otherwise(Next::carry_out);
+  timers->advance(1h);
+  EXPECT_EQ(p.events->count(EventKind::renewed), 0U);
+  EXPECT_EQ(complete(begun->claim, "late but alone")->kind, Finish::Kind::recorded);
+}
+
+TEST_F(HeartbeatTest, AClaimGoesOnIfTheNetworkComesBackInTime) {
+  auto p = process();
+  auto begun = begin(p, "a");
+  const std::stop_token loss = begun->claim.loss_token();
+  store->otherwise(Next::fail);
+  clock->advance(1h);
+  timers->advance(5s);
+  EXPECT_FALSE(begun->claim.is_ours());
+  store->otherwise(Next::carry_out);
+  timers->advance(1s);  // The longest backoff.
+  EXPECT_TRUE(begun->claim.is_ours());
+  timers->advance(1min);
+  EXPECT_FALSE(loss.stop_requested());
+  EXPECT_TRUE(begun->claim.is_ours());
+}
+
+TEST_F(HeartbeatTest, WithoutAHeartbeatTheLossIsForGood) {
+  auto p = process();
+  Policy quiet = policy();
+  quiet.heartbeat = false;
+  auto begun = begin(p, "a", quiet);
+  const std::stop_token loss = begun->claim.loss_token();
+  timers->advance(9s);
+  EXPECT_TRUE(loss.stop_requested());
+  EXPECT_TRUE(begun->claim.loss_token().stop_requested());
+}
+
 TEST_F(HeartbeatTest, AStepRenewsAsWell) {
   auto p = process();
   auto begun = begin(p, "a");

@@ -278,9 +278,6 @@ class Run {
 
   static void observe(RunState& state, const Event& event) {
     switch (event.kind) {
-      case EventKind::renewal_lost:
-        state.lost = true;
-        break;
       case EventKind::completed:
       case EventKind::failed:
       case EventKind::held:
@@ -291,6 +288,7 @@ class Run {
         state.refused = true;
         break;
       case EventKind::renewed:
+      case EventKind::renewal_lost:  // The lease ended. Whether the claim is lost, its token reports.
         break;
       case EventKind::store_error:
         if (event.error != nullptr) {
@@ -495,8 +493,8 @@ class Run {
       give_back(claim, "the lease expired before the command began");
       return std::nullopt;
     }
-    // Only the stop token reports a lease that ended unnoticed; renewal_lost comes with it.
-    const std::stop_callback on_loss(claim.stop_token(), [state = state_] {
+    // A lease that ended in a sleep of the host may be renewed: until then the guard pauses the command.
+    const std::stop_callback on_loss(claim.loss_token(), [state = state_] {
       state->lost = true;
       state->changed.set();
     });

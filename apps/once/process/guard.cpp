@@ -33,6 +33,10 @@ namespace {
 
 constexpr int exec_failed_status = 127;
 constexpr std::int64_t no_moment = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t look_again_ns = 10'000'000;    // For processes that were forked meanwhile.
+constexpr std::int64_t pause_again_ns = 100'000'000;  // For those that somebody else has continued.
+constexpr std::size_t max_paused = 1024;              // More are continued without asking who stopped them.
+constexpr int max_passes = 64;
 
 std::int64_t boottime() noexcept {
   timespec now{};
@@ -77,6 +81,7 @@ class GuardLoop {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
+    sigaddset(&child, SIGCONT);  // For the whole process group, also for what is paused.
     children_ = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     timer_ = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     for (;;) step();
@@ -177,8 +182,9 @@ class GuardLoop {
     }
     if (waits[0].revents != 0) {
       signalfd_siginfo info{};
-      while (read(children_, &info, sizeof info) > 0) {
-      }
+      bool continued = false;
+      while (read(children_, &info, sizeof info) > 0) continued = continued || info.ssi_signo == SIGCONT;
+      if (continued && is_paused_) act();
     }
     reap();
   }
@@ -189,16 +195,16 @@ class GuardLoop {
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count != static_cast<ssize_t>(sizeof order)) {  // `once` is gone.
       alone_ = true;
-      if (options_.survive) {
+      if (options_.survive && !is_paused_) {
         term_at_ = kill_at_ = no_moment;
         swallow_output();
-      } else {
-        term_at_ = kill_at_ = 0;
       }
+      end_by(0);
       return act();
     }
     switch (order.kind) {
       case GuardOrder::Kind::signal:
+        if (is_paused_ && order.value == SIGCONT) return;
         if (command_ > 0) kill(command_, static_cast<int>(order.value));
         return;
       case GuardOrder::Kind::interrupted:
@@ -208,17 +214,41 @@ class GuardLoop {
         if (ending_) return;
         term_at_ = order.value;
         kill_at_ = order.limit;
+        patience_ = order.patience;
+        if (is_paused_ && boottime() < term_at_) continue_all();
         return act();
       case GuardOrder::Kind::end:
-        term_at_ = 0;
-        kill_at_ = std::min(kill_at_, order.limit);
+        end_by(order.limit);
         return act();
     }
+  }
+
+  // Ends the command: SIGTERM now, SIGKILL at this moment. What is paused is killed at once, because it could only act
+  // on SIGTERM if it was continued; all of it together, because the kernel continues the stopped processes of a group
+  // that lost its parent.
+  void end_by(std::int64_t kill_at) noexcept {
+    term_at_ = 0;
+    kill_at_ = is_paused_ ? 0 : std::min(kill_at_, kill_at);
+    patience_ = 0;
+    if (!is_paused_) return;
+    is_paused_ = false;
+    for_each_descendant([](pid_t process, char) { kill(process, SIGKILL); });
   }
 
   // Does what is due now, and sets the timer for the next deadline.
   void act() noexcept {
     const std::int64_t now = boottime();
+    if (!is_paused_ && is_unrenewable(now)) {
+      is_paused_ = true;
+      paused_count_ = 0;
+      give_up_at_ = now + patience_;
+    }
+    if (is_paused_) {
+      if (now >= give_up_at_ + patience_) give_up_at_ = now + patience_;  // It slept again.
+      pause_all();
+      if (now < give_up_at_) return wake_at(std::min(give_up_at_, now + pause_again_ns));
+      end_by(0);
+    }
     if (now >= kill_at_) {
       ending_ = true;
       signal_tree(SIGKILL);
@@ -230,10 +260,62 @@ class GuardLoop {
     if (next == no_moment)
       next = 0;  // Off.
     else if (next <= now)
-      next = now + 10'000'000;  // Again soon, for processes forked meanwhile.
+      next = now + look_again_ns;
+    wake_at(next);
+  }
+
+  void wake_at(std::int64_t next) const noexcept {
     itimerspec when{};
     when.it_value = {.tv_sec = next / 1'000'000'000, .tv_nsec = next % 1'000'000'000};
     timerfd_settime(timer_, TFD_TIMER_ABSTIME, &when, nullptr);
+  }
+
+  // Whether the lease came near its end while nobody could renew it: the host slept, so that the timer is late, or
+  // `once` is stopped. On a busy machine the timer is a little late too; then the command has half of its time to end.
+  [[nodiscard]] bool is_unrenewable(std::int64_t now) const noexcept {
+    if (ending_ || alone_ || patience_ <= 0 || now < term_at_) return false;
+    if (now >= term_at_ + (kill_at_ - term_at_) / 2) return true;
+    const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) return false;
+    const char state = stat_of(directory, getppid()).state;
+    close(directory);
+    return is_stopped(state);
+  }
+
+  static bool is_stopped(char state) noexcept { return state == 'T' || state == 't'; }
+
+  // Stops the command and all its descendants, until none is found that runs: what is stopped forks no more.
+  void pause_all() noexcept {
+    for (int pass = 0; pass < max_passes; ++pass) {
+      bool found = false;
+      for_each_descendant([&](pid_t process, char state) {
+        if (is_stopped(state) || has_ended(state)) return;
+        found = pause(process) || found;
+      });
+      if (!found) return;
+    }
+  }
+
+  // True if it was not paused before.
+  bool pause(pid_t process) noexcept {
+    if (kill(process, SIGSTOP) != 0) return false;  // It has ended, or belongs to another user.
+    if (is_known(process)) return false;
+    if (paused_count_ < max_paused) paused_[paused_count_] = process;
+    ++paused_count_;
+    return true;
+  }
+
+  [[nodiscard]] bool is_known(pid_t process) const noexcept {
+    const auto end = paused_.begin() + static_cast<std::ptrdiff_t>(std::min(paused_count_, max_paused));
+    return std::find(paused_.begin(), end, process) != end;
+  }
+
+  // Continues what was paused, not what somebody else had stopped before.
+  void continue_all() noexcept {
+    is_paused_ = false;
+    for_each_descendant([&](pid_t process, char) {
+      if (paused_count_ > max_paused || is_known(process)) kill(process, SIGCONT);
+    });
   }
 
   void reap() noexcept {
@@ -255,8 +337,7 @@ class GuardLoop {
     if (command_ != 0) return;
     if (!ending_ && !none_left_ && came_to_no_end_of_its_own()) {
       clearing_ = true;
-      term_at_ = 0;
-      kill_at_ = std::min(kill_at_, boottime() + options_.grace_ns);
+      end_by(boottime() + options_.grace_ns);
       return act();
     }
     if (ending_ && !none_left_) {
@@ -278,33 +359,59 @@ class GuardLoop {
     if (command_ > 0) kill(command_, signal);
     const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) return;  // No /proc: then the command alone.
-    for_each_number(directory, [&](int process, std::string_view name) {
-      if (process != command_ && parent_of(directory, name) == getpid()) kill(process, signal);
+    for_each_number(directory, [&](int process, std::string_view) {
+      if (process != command_ && stat_of(directory, process).parent == getpid()) kill(process, signal);
     });
     close(directory);
   }
 
-  // proc(5), /proc/<pid>/stat: number, (name), state, number of the parent. A name may contain anything, also ')'. 0:
-  // no such process.
-  static pid_t parent_of(int directory, std::string_view process) noexcept {
+  // Calls `each` with the number and state of the command and of each other process below the guard.
+  template <class Each>
+  void for_each_descendant(Each&& each) const noexcept {
+    const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (command_ > 0) {  // Even without /proc, or with that of another PID namespace.
+      const char state = directory < 0 ? '?' : stat_of(directory, command_).state;
+      each(command_, state == '?' ? 'R' : state);
+    }
+    if (directory < 0) return;
+    const pid_t guard = getpid();
+    for_each_number(directory, [&](int process, std::string_view) {
+      if (process == command_) return;
+      const Stat found = stat_of(directory, process);
+      pid_t above = found.parent;
+      while (above > 1 && above != guard) above = stat_of(directory, above).parent;
+      if (above == guard) each(static_cast<pid_t>(process), found.state);
+    });
+    close(directory);
+  }
+
+  struct Stat {
+    char state = '?';
+    pid_t parent = 0;  // 0: no such process.
+  };
+
+  static bool has_ended(char state) noexcept { return state == 'Z' || state == 'X' || state == '?'; }
+
+  // proc(5), /proc/<pid>/stat: number, (name), state, number of the parent. A name may contain anything, also ')'.
+  static Stat stat_of(int directory, pid_t process) noexcept {
     std::array<char, 512> text;
     constexpr std::string_view file_name = "/stat";
-    if (process.size() + file_name.size() + 1 > text.size()) return 0;
-    char* const path_end =
-        std::copy(file_name.begin(), file_name.end(), std::copy(process.begin(), process.end(), text.data()));
+    char* path_end = std::to_chars(text.data(), text.data() + text.size() - file_name.size() - 1, process).ptr;
+    path_end = std::copy(file_name.begin(), file_name.end(), path_end);
     *path_end = '\0';
     const int file = openat(directory, text.data(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
+    if (file < 0) return {};
     const ssize_t count = read(file, text.data(), text.size());
     close(file);
-    if (count <= 0) return 0;
+    if (count <= 0) return {};
     const std::string_view stat(text.data(), static_cast<std::size_t>(count));
-    constexpr std::size_t to_parent = 4;  // ") S 1": from the bracket to the number.
+    constexpr std::size_t to_state = 2;   // ") S 1": from the bracket to the state,
+    constexpr std::size_t to_parent = 4;  // and to the number.
     const auto bracket = stat.rfind(')');
-    if (bracket == std::string_view::npos || bracket + to_parent >= stat.size()) return 0;
-    pid_t parent = 0;
-    std::from_chars(stat.data() + bracket + to_parent, stat.data() + stat.size(), parent);
-    return parent;
+    if (bracket == std::string_view::npos || bracket + to_parent >= stat.size()) return {};
+    Stat out{.state = stat[bracket + to_state], .parent = 0};
+    std::from_chars(stat.data() + bracket + to_parent, stat.data() + stat.size(), out.parent);
+    return out;
   }
 
   // `once` no longer reads the command's output. It is read here, so that the command does not die of SIGPIPE.
@@ -332,6 +439,11 @@ class GuardLoop {
   int status_ = 0;
   std::int64_t term_at_ = no_moment;
   std::int64_t kill_at_ = no_moment;
+  std::int64_t patience_ = 0;    // The longest pause.
+  std::int64_t give_up_at_ = 0;  // Paused: until when.
+  bool is_paused_ = false;
+  std::array<pid_t, max_paused> paused_{};
+  std::size_t paused_count_ = 0;  // May be more than there is room for.
   bool ending_ = false;
   bool clearing_ = false;  // The command has ended, and its remaining processes are being ended.
   bool interrupted_ = false;

@@ -2,6 +2,15 @@
 // - If `once` is killed with SIGKILL, the command and all its processes are killed too.
 // - If the claim is lost, the command and all its processes are ended.
 // - They are ended in time even if `once` itself is stopped or stuck.
+// The lease may end while the host sleeps, or while `once` is stopped. Nobody could renew it then, and perhaps nobody
+// else took the claim. So the guard pauses the command and all its processes (SIGSTOP) rather than ending them. It
+// continues them (SIGCONT) when `once` has renewed the lease, and kills them if the claim is lost, `once` dies, or one
+// more lease is over. For example:
+//
+// 1. A laptop sleeps for an hour. Its backup has a lease of 30 s.
+// 2. It wakes. The guard's timer comes too late, so the guard pauses the backup.
+// 3. `once` renews the claim, whose record is still its own, and tells the guard, which continues the backup.
+//
 // The guard only waits, so little can go wrong with it. If a command was killed, or asked to end and failed, its
 // remaining processes are ended too: it may run again, and must not meet them. A command that ends by itself may leave
 // processes running.
@@ -44,12 +53,14 @@ struct GuardOrder {
   enum class Kind : std::uint32_t {
     signal,       // Send signal `value` to the command.
     interrupted,  // The command was asked to end, by the terminal or by a `signal` order.
-    lease,  // End the command at `value` (nanoseconds of CLOCK_BOOTTIME), kill it at `limit`. Replaces the last one.
-    end,    // End the command now, kill it at `limit`.
+    lease,  // End the command at `value` (nanoseconds of CLOCK_BOOTTIME), kill it at `limit`. Replaces the last one,
+            // and continues a paused command if it is about the future. `patience`: the longest pause.
+    end,  // End the command now, kill it at `limit`.
   };
   Kind kind = Kind::signal;
   std::int64_t value = 0;
   std::int64_t limit = 0;
+  std::int64_t patience = 0;
 };
 
 // A message of the guard to `once`.

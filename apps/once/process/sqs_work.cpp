@@ -84,12 +84,10 @@ class Commands::Register {
     const std::lock_guard lock(mutex_);
     running_.erase(key);
   }
-  void wake(std::string_view key, bool lost) {
+  void wake(std::string_view key) {
     const std::lock_guard lock(mutex_);
     const auto found = running_.find(key);
-    if (found == running_.end()) return;
-    if (lost) found->second->lost = true;
-    found->second->changed.set();
+    if (found != running_.end()) found->second->changed.set();
   }
   void end_all() {
     const std::lock_guard lock(mutex_);
@@ -115,8 +113,7 @@ Commands::Commands(CommandWork work, Signals& signals, std::function<void(int)> 
 Commands::~Commands() = default;
 
 void Commands::on_event(const Event& event) {
-  if (event.kind == EventKind::renewed) register_->wake(event.key, false);
-  if (event.kind == EventKind::renewal_lost) register_->wake(event.key, true);
+  if (event.kind == EventKind::renewed) register_->wake(event.key);
 }
 
 void Commands::end_all() { register_->end_all(); }
@@ -164,8 +161,8 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
     const std::string& key;
     ~Leaving() { all.remove(key); }
   } const leaving{*register_, key};
-  // Only the stop token reports a lease that ended unnoticed; renewal_lost comes with it.
-  const std::stop_callback on_loss(claim.stop_token(), [running] {
+  // A lease that ended in a sleep of the host may be renewed: until then the guard pauses the command.
+  const std::stop_callback on_loss(claim.loss_token(), [running] {
     running->lost = true;
     running->changed.set();
   });

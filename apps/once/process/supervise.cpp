@@ -337,7 +337,10 @@ class Supervision {
     // Killed before another attempt may begin. Asked to end shortly before that, so that a late renewal does not end
     // it.
     const Uptime early = std::min<Uptime>(options_.grace, Uptime(options_.lease) / 6);
-    order({.kind = GuardOrder::Kind::lease, .value = (*deadline - early).count(), .limit = deadline->count()});
+    order({.kind = GuardOrder::Kind::lease,
+           .value = (*deadline - early).count(),
+           .limit = deadline->count(),
+           .patience = Uptime(options_.lease).count()});
   }
 
   const SuperviseOptions& options_;

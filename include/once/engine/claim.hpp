@@ -114,8 +114,13 @@ class Claim {
   // The trace context to send to services downstream: that of the work. Its parent is empty if the call is not traced.
   [[nodiscard]] TraceContext trace() const;
 
-  // Set when the claim is lost, or its lease may have ended: another attempt may run the operation now.
+  // Set when the claim is lost, or its lease may have ended: another attempt may run the operation now. It stays set.
+  // If the lease ended because the host slept, and the record is still this claim's, a renewal may save the claim after
+  // that: deadline() moves again, and a token that is taken only then is not set.
   [[nodiscard]] std::stop_token stop_token() const;
+  // Set when the claim is not renewed any more: another attempt has it, or no renewal succeeded for one more lease
+  // after its own. Between the two, pause the work rather than ending it, if it can be paused.
+  [[nodiscard]] std::stop_token loss_token() const;
   // Until when the claim is certainly ours, on Clock::uptime(). Each renewal moves it.
   [[nodiscard]] Uptime deadline() const noexcept;
   // Certainly ours at this moment. Check it just before you act: a process that was stopped for longer than its lease
