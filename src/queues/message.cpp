@@ -3,8 +3,11 @@
 #include <array>
 #include <charconv>
 #include <memory_resource>
+#include <optional>
 
 #include <once/error.hpp>
+#include <once/key.hpp>
+#include <once/keys/key_deriver.hpp>
 
 #include "text/base64.hpp"
 #include "text/json.hpp"
@@ -81,6 +84,38 @@ void check_key(queues::KeySource source, std::string_view key) {
                     "KeySource::record: a message's record has a new receipt handle at each delivery: select what "
                     "identifies it with `key`, or use KeySource::id");
   }
+}
+
+bool survives_redrive(queues::KeySource source, std::string_view key) {
+  using queues::KeySource;
+  if (source == KeySource::payload) return true;
+  if (source != KeySource::record) return false;
+  // The same body as two messages. An expression that selects the body has no key here, or the same one.
+  constexpr std::array<std::string_view, 2> messages{
+      R"({"messageId":"1","receiptHandle":"1","body":"{}","attributes":{"MessageDeduplicationId":"1",)"
+      R"("SequenceNumber":"1","SentTimestamp":"1","ApproximateReceiveCount":"1",)"
+      R"("ApproximateFirstReceiveTimestamp":"1"},"messageAttributes":{},"eventSource":"aws:sqs"})",
+      R"({"messageId":"2","receiptHandle":"2","body":"{}","attributes":{"MessageDeduplicationId":"2",)"
+      R"("SequenceNumber":"2","SentTimestamp":"2","ApproximateReceiveCount":"2",)"
+      R"("ApproximateFirstReceiveTimestamp":"2"},"messageAttributes":{},"eventSource":"aws:sqs"})"};
+  const keys::KeyDeriver deriver({.scope = "sqs", .expression = std::string(key)});
+  std::array<std::optional<Key>, messages.size()> derived;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    try {
+      derived.at(i) = deriver.derive(messages.at(i)).key;
+    } catch (const Exception&) {  // These messages have no such key.
+      return true;
+    }
+  }
+  return derived[0] == derived[1];
+}
+
+void check_hold(queues::KeySource source, std::string_view key) {
+  if (survives_redrive(source, key)) return;
+  throw Exception(ErrorKind::misuse,
+                  "hold needs a key that survives a redrive. A message that is moved back from a dead-letter queue has a "
+                  "new message id, and may have a new deduplication id, so under a key of these it would run again. "
+                  "Select what identifies the operation: KeySource::payload, or KeySource::record, and `key`");
 }
 
 TracePtr Message::trace() const {

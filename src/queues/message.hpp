@@ -18,6 +18,14 @@ Message read_message(std::string_view record);
 // not show. A sender that repeats a message repeats its group.
 std::string deduplication_name(const Message& message);
 
+// Whether the key is still the same when the message was moved back from a dead-letter queue. Then it is a new message:
+// its id differs, and its deduplication id may. `key` is valid for the source.
+bool survives_redrive(queues::KeySource source, std::string_view key);
+
+// Throws Exception(misuse) unless the key survives a redrive: under OnLapse::hold and OnThrow::hold, an unknown message
+// that is dead-lettered and moved back would run again.
+void check_hold(queues::KeySource source, std::string_view key);
+
 // Throws Exception(misuse) for keys that differ for each receipt of a message, because the record contains the receipt.
 void check_key(queues::KeySource source, std::string_view key);
 

@@ -3,6 +3,8 @@
 After each: how often did the command's effect happen?
 """
 import collections
+import hashlib
+import http.client
 import http.server
 import json
 import pathlib
@@ -323,6 +325,67 @@ class Sqs(Queues):
         done = self.expect(self.drain("--", "true"), 1)
         self.assertIn(f"dead-letter queue {self.queue}-dead holds 1 messages".encode(), done.stderr)
 
+    def test_unknown_survives_a_redrive(self):
+        dead = self.make_queue(self.queue + "-dead")
+        arn = sqs("GetQueueAttributes", QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        url = self.make_queue(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+        self.send(url, {"order": 17})
+        hold = ["--on-failure", "hold", "--key-from", "payload", "--key", "order", "--retry-after", "0s", "--",
+                "sh", "-c", "cat >>ran; false"]
+        self.expect(self.drain(*hold), 1)
+        wait_until(lambda: not sqs("ReceiveMessage", QueueUrl=url).get("Messages"), "it is dead-lettered")
+        done = self.expect(self.drain(*hold), 1)
+        self.assertIn(b"First resolve the operations that are unknown", done.stderr)
+        self.assertIn(b"A redriven message has a new message id", done.stderr)
+        self.send(url, {"order": 17})  # What a redrive does.
+        self.expect(self.drain(*hold), 1)
+        self.assertEqual(self.runs(), 1)
+
+    def test_hold_needs_a_key_that_survives_a_redrive(self):
+        url = self.make_queue()
+        self.send(url, {"order": 17})
+        work = ["--", "sh", "-c", "cat >>ran"]
+        for hold in (["--on-lapse", "hold"], ["--on-failure", "hold"], ["--on-signal", "hold"], ["--on-exit", "3=hold"]):
+            for key in ([], ["--key-from", "id"], ["--key-from", "deduplication-id"], ["--key", "messageId"],
+                        ["--key", "[messageId, powertools_json(body).order]"],
+                        ["--key", "attributes.MessageDeduplicationId"]):
+                done = self.expect(self.drain(*hold, *key, *work), 64, stderr=b"hold needs a key that survives a redrive")
+                self.assertIn(b"message id, and may have a new deduplication id", done.stderr)
+        self.assertEqual(self.runs(), 0)
+        self.assertEqual(self.left(url), (1, 0))
+        self.expect(self.drain("--on-lapse", "hold", "--key", "powertools_json(body).order", *work), 0)
+        self.assertEqual(self.runs(), 1)
+
+    def test_a_queue_that_comes_back_is_worked_on(self):
+        url = self.make_queue()
+        self.send(url, "1")
+        poller = self.start("sqs", "--queue", self.queue, "--receive-wait", "1s", "--log", "json", "--admin", "0", "--",
+                            "sh", "-c", "cat >>ran; echo >>ran")
+        port = next(line for line in map(json.loads, poller.stderr) if "operators on port" in line.get("why", ""))["why"]
+        port = int(port.rsplit(" ", 1)[1])
+        wait_until(lambda: self.lines() == ["1"], "it worked")
+        wait_until(lambda: self.left(url) == (0, 0), "the message is deleted")
+        sqs("DeleteQueue", QueueUrl=url)
+        pause = next(line for line in map(json.loads, poller.stderr) if line["event"] == "pause")
+        self.assertIn("NonExistentQueue" if "NonExistent" in pause["why"] else "QueueDoesNotExist", pause["why"])
+
+        def page(path):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.DEADLINE_S)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+        status, text = page("/readyz")
+        self.assertEqual(status, 503)
+        self.assertIn("no messages can be received", text)
+        self.assertIn("once_sqs_receiving 0", page("/metrics")[1])
+        self.send(self.make_queue(), "2")
+        wait_until(lambda: self.lines() == ["1", "2"], "it works again")
+        wait_until(lambda: page("/readyz")[0] == 200, "it is ready again")
+        self.assertIn("once_sqs_receiving 1", page("/metrics")[1])
+        poller.terminate()
+        self.assertEqual(self.end_of(poller)[0], 0)
+
     def test_a_failure_that_counts_is_kept_and_deleted(self):
         url = self.make_queue()
         sent = self.send(url, "no such account")
@@ -542,13 +605,15 @@ class Sqs(Queues):
 
 
 class Reconcile(Queues):
-    ASKS = ["--on-failure", "hold", "--reconcile-settle", "0s", "--retry-after", "0s", "--log", "json"]
+    ASKS = ["--on-failure", "hold", "--key-from", "payload", "--key", "to_string(@)", "--reconcile-settle", "0s",
+            "--retry-after", "0s", "--log", "json"]
 
     def test_the_command_decides_about_a_message(self):
         url = self.make_queue()
         ask = 'case "$(cat answer)" in done) echo "$ONCE_KEY $ONCE_SCOPE";; not) exit 100;; *) fnd-charge;; esac'
         work = ["--", "sh", "-c", "cat >/dev/null; echo x >>ran; test -e up"]
-        identity = self.send(url, "1")
+        identity = hashlib.sha256(b'"1"').hexdigest()
+        self.send(url, "1")
         self.path("answer").write_text("typo")
         poller = self.start("sqs", "--queue", self.queue, *self.ASKS, "--visibility", "3s", "--reconcile", ask, *work)
         wait_until(lambda: self.lines(), "it ran")

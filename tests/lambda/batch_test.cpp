@@ -468,6 +468,24 @@ TEST_F(SqsBatchTest, SwitchedOffItRunsEverythingAndClaimsNothing) {
   EXPECT_EQ(records(), 0U);
 }
 
+TEST_F(SqsBatchTest, HoldNeedsAKeyThatSurvivesARedrive) {
+  for (const Policy& policy : {Policy{.on_lapse = OnLapse::hold}, Policy{.on_throw = OnThrow::hold}}) {
+    const auto with = [&](KeySource source, const std::string& key) {
+      static_cast<void>(sqs::batch(engine, options([&](BatchOptions& o) {
+                                     o.policy = policy;
+                                     o.key_source = source;
+                                     o.key = key;
+                                   }),
+                                   handler()));
+    };
+    EXPECT_THROW(with(KeySource::id, ""), Exception);
+    EXPECT_THROW(with(KeySource::deduplication_id, ""), Exception);
+    EXPECT_THROW(with(KeySource::record, "[messageId]"), Exception);
+    EXPECT_NO_THROW(with(KeySource::record, "powertools_json(body).order"));
+    EXPECT_NO_THROW(with(KeySource::payload, "order"));
+  }
+}
+
 TEST_F(SqsBatchTest, OptionsThatDoNotFitAreRefusedBeforeAnythingIsRun) {
   const auto refused = [&](auto change) { EXPECT_THROW(sqs::batch(engine, options(change), handler()), Exception); };
   refused([](BatchOptions& o) { o.parallel = 0; });

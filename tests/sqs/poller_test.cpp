@@ -690,6 +690,77 @@ TEST_F(PollerTest, AQueueThatIsGoneEndsIt) {
   }
 }
 
+TEST_F(PollerTest, RefusalsAfterItWorkedArePauses) {
+  for (const char* const code : {"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "AccessDenied",
+                                 "AccessDeniedException", "KmsAccessDenied", "ExpiredToken"}) {
+    queue = std::make_shared<FakeSqs>(clock);
+    ran.clear();
+    told.clear();
+    queue->send(std::string("before-") + code);
+    std::atomic<int> receives{0};
+    queue->on_call([&](const std::string& operation, const nlohmann::json&) {
+      FakeSqs::Fault fault;
+      const int number = operation == "ReceiveMessage" ? ++receives : 0;
+      if (number >= 3 && number <= 6) fault.instead = error_reply(code);
+      return fault;
+    });
+    Poller poller(engine, queue, queue, options([](PollerOptions& o) { o.drain = false; }), work());
+    Running running(poller);
+    let_pass_until(running, [&] { return !poller.counts().refusal.empty(); });
+    EXPECT_THAT(poller.counts().refusal, HasSubstr(code));
+    queue->send(std::string("after-") + code);
+    let_pass_until(running, [&] { return poller.counts().deleted == 2; });
+    EXPECT_EQ(poller.counts().refusal, "");
+    poller.stop();
+    let_end(running);
+    EXPECT_THAT(ran, ElementsAre(std::string("before-") + code, std::string("after-") + code));
+    const std::lock_guard lock(mutex);
+    std::vector<std::string> pauses;
+    for (const std::string& line : told) {
+      if (line.starts_with("pause")) pauses.push_back(line);
+    }
+    EXPECT_THAT(pauses, ElementsAre("pause 250", "pause 500", "pause 1000", "pause 2000"));
+  }
+}
+
+TEST_F(PollerTest, RetryDelayDoublesWithReceipts) {
+  queue->send("a");
+  queue->dead_letters_after(6);
+  const sqs::PolledWork fails = [](const Message&, Claim&) -> WorkEnd {
+    return {.kind = WorkEnd::Kind::released, .failure = {.message = "not now"}};
+  };
+  const auto growing = options([](PollerOptions& o) {
+    o.retry_after = 5s;
+    o.retry_after_limit = 60s;
+  });
+  for (int receipt = 0; receipt < 6; ++receipt) {
+    Poller poller(engine, queue, queue, growing, fails);
+    run(poller);
+    clock->advance(1h);
+  }
+  std::vector<int> delays;
+  for (const nlohmann::json& call : queue->calls("ChangeMessageVisibility")) delays.push_back(call.at("VisibilityTimeout"));
+  EXPECT_THAT(delays, ElementsAre(5, 10, 20, 40, 60, 60));
+}
+
+TEST_F(PollerTest, HoldNeedsAKeyThatSurvivesARedrive) {
+  const auto with = [&](sqs::KeySource source, const std::string& key) {
+    Poller(engine, queue, queue, options([&](PollerOptions& o) {
+             o.key_source = source;
+             o.key = key;
+             o.policy = Policy{.on_lapse = OnLapse::hold};
+           }),
+           work());
+  };
+  EXPECT_THROW(with(sqs::KeySource::id, ""), Exception);
+  EXPECT_THROW(with(sqs::KeySource::deduplication_id, ""), Exception);
+  EXPECT_THROW(with(sqs::KeySource::record, "messageId"), Exception);
+  EXPECT_THROW(with(sqs::KeySource::record, "powertools_json(body).order || messageId"), Exception);
+  EXPECT_NO_THROW(with(sqs::KeySource::record, "powertools_json(body).order"));
+  EXPECT_NO_THROW(with(sqs::KeySource::record, "powertools_json(body).messageId"));
+  EXPECT_NO_THROW(with(sqs::KeySource::payload, "order"));
+}
+
 TEST_F(PollerTest, WithoutCredentialsNothingIsTriedAgain) {
   queue->on_call([](const std::string&, const nlohmann::json&) {
     FakeSqs::Fault fault;
@@ -1032,6 +1103,17 @@ TEST_F(PollerTest, OptionsThatDoNotFitAreRefused) {
   refused([](PollerOptions& o) { o.visibility = 3'500ms; });
   refused([](PollerOptions& o) { o.receive_wait = 21s; });
   refused([](PollerOptions& o) { o.retry_after = 13h; });
+  refused([](PollerOptions& o) { o.retry_after_limit = 1h; });
+  const auto from_to = [](Millis from, Millis to) {
+    return [=](PollerOptions& o) {
+      o.retry_after = from;
+      o.retry_after_limit = to;
+    };
+  };
+  refused(from_to(0s, 1h));
+  refused(from_to(10s, 5s));
+  refused(from_to(5s, 13h));
+  refused(from_to(5s, 6'500ms));
   refused([](PollerOptions& o) { o.key = "body"; });
   refused([](PollerOptions& o) { o.key_source = sqs::KeySource::record; });  // Another key with each receipt.
 }

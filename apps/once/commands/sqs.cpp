@@ -41,6 +41,7 @@
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "settings/spans.hpp"
+#include "queues/message.hpp"
 #include "settings/work_options.hpp"
 #include "text/rfc3339.hpp"
 
@@ -127,7 +128,13 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
         "answer does not show that the queue is empty. Leave out --receive-wait, or write 1s");
   }
   out.drain = options.drain;
-  if (!options.retry_after.empty()) out.retry_after = parse_duration(options.retry_after, "--retry-after");
+  if (!options.retry_after.empty()) {
+    const std::size_t dots = options.retry_after.find("..");
+    out.retry_after = parse_duration(options.retry_after.substr(0, dots), "--retry-after");
+    if (dots != std::string::npos) {
+      out.retry_after_limit = parse_duration(options.retry_after.substr(dots + 2), "--retry-after");
+    }
+  }
   out.on_poison = sqs_dead_end(options.on_poison);
   out.on_mismatch = sqs_dead_end(options.on_mismatch);
   out.on_unknown = sqs_dead_end(options.on_unknown);
@@ -375,6 +382,13 @@ class Sqs {
       log_(event);
     };
     const Rules rules = the_rules();
+    const bool holds = effective(policy_).on_lapse == OnLapse::hold || rules.may_hold();
+    if (holds && !sqs::survives_redrive(poller.key_source, poller.key)) {
+      misuse(
+          "hold needs a key that survives a redrive: add --key, as in --key-from payload --key order_id. A message that "
+          "is moved back from a dead-letter queue has a new message id, and may have a new deduplication id, so under a "
+          "key of these an operation whose outcome is unknown would run again. Nothing was run");
+    }
     const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
     const Millis grace = parse_duration(options_.grace, "--grace");
     const Millis stats_interval = parse_interval(options_.admin.stats_interval, "--stats-interval");
@@ -475,7 +489,11 @@ class Sqs {
           return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() +
                  (look ? look->text() : std::string()) + (sweeper ? sweeper->text() : std::string());
         },
-        [&] { return stopping_ ? "stopping" : ""; }, overview_sources(look ? &*look : nullptr, recent.get()));
+        [&] {
+          if (stopping_) return std::string("stopping");
+          const std::string refusal = the_poller.counts().refusal;
+          return refusal.empty() ? refusal : "no messages can be received: " + escaped(refusal);
+        }, overview_sources(look ? &*look : nullptr, recent.get()));
     if (asking) admin.ask_by(asking->reconciler());
     if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
     running = &the_poller;
@@ -533,7 +551,9 @@ class Sqs {
     }
     if (left.dead > 0) {
       log_.note("the dead-letter queue " + escaped(left.dead_letter_queue) + " holds " + std::to_string(left.dead) +
-                " messages that no consumer receives: inspect them, then redrive or delete them.");
+                " messages that no consumer receives. First resolve the operations that are unknown (once ls --state "
+                "unknown, once resolve), then delete their messages. A redriven message has a new message id, and may "
+                "have a new deduplication id: under a key of these it runs again.");
     }
     if (left.dead_unknown) {
       log_.note("cannot read the dead-letter queue " + escaped(left.dead_letter_queue) + ": " +
@@ -600,7 +620,11 @@ constexpr const char* sqs_footer = R"(Examples:
   once sqs --queue https://sqs.eu-central-1.amazonaws.com/123456789012/orders.fifo \
     --key-from payload --key order_id --fingerprint cents --parallel 8 -- ./charge
   once sqs --queue mails --post http://127.0.0.1:8080/send --drain
-  once sqs --queue orders --on-lapse hold --reconcile './find-charge "$ONCE_DERIVED_KEY"' -- ./charge
+  once sqs --queue orders --key-from payload --key order_id --on-lapse hold \
+    --reconcile './find-charge "$ONCE_DERIVED_KEY"' -- ./charge
+
+hold, in any flag, needs --key: message ids and deduplication ids do not survive
+a redrive from a dead-letter queue.
 
 once deletes a message when its result is durable, and a duplicate without
 running it. The command gets the body on standard input and finds
@@ -663,7 +687,8 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
                   "How long a message stays hidden after a crash, 3s to 12h; extended while its work runs")
       ->capture_default_str();
   sqs->add_option("--retry-after", options->retry_after,
-                  "When a failed message is delivered again, 0s to 12h (default: when its visibility timeout ends)");
+                  "When a failed message is delivered again, 0s to 12h (default: when its visibility timeout ends).\n"
+                  "With 5s..15m: 5s after the first receipt, doubled with each one, at most 15m");
   sqs->add_option(
       "--receive-wait", options->receive_wait,
       "How long one request waits for messages, 0s to 20s; stopping an idle poller may take as long (default: 5s;\n"

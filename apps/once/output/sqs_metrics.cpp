@@ -43,6 +43,8 @@ std::string SqsMetrics::text(const sqs::PollCounts& counts) const {
   }
   out.family("once_sqs_messages_in_flight", "gauge", "Messages that were received, and have not ended.");
   out.sample({}, counts.in_flight);
+  out.family("once_sqs_receiving", "gauge", "1: the last request for messages was answered. 0: it failed.");
+  out.sample({}, counts.refusal.empty() ? 1U : 0U);
   return std::move(out).take();
 }
 

@@ -1,5 +1,6 @@
 #include "settings/rules.hpp"
 
+#include <algorithm>
 #include <once/error.hpp>
 
 #include "output/text.hpp"
@@ -52,6 +53,11 @@ Rules::Rules(std::string_view on_failure, std::string_view on_signal, const std:
       for (int code = first; code <= last; ++code) by_code_[code] = *fate;
     }
   }
+}
+
+bool Rules::may_hold() const {
+  return on_failure_ == CommandFate::hold || on_signal_ == CommandFate::hold ||
+         std::ranges::any_of(by_code_, [](const auto& rule) { return rule.second == CommandFate::hold; });
 }
 
 CommandFate Rules::fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const {

@@ -32,6 +32,9 @@ class Rules {
   // `interrupted`: the command was asked to end. `on_lapse`: the record's.
   [[nodiscard]] CommandFate fate(CommandEnd end, bool interrupted, OnLapse on_lapse) const;
 
+  // Whether an end of the command may be unknown by these rules, whatever on_lapse says.
+  [[nodiscard]] bool may_hold() const;
+
  private:
   CommandFate on_failure_;
   std::optional<CommandFate> on_signal_;

@@ -55,6 +55,15 @@ PollerOptions checked_options(PollerOptions options) {
       (*options.retry_after < Millis{0} || *options.retry_after > most_visibility || !whole(*options.retry_after))) {
     refuse_option("`retry_after` must be 0 to 12 h, in whole seconds");
   }
+  if (options.retry_after_limit) {
+    if (!options.retry_after || *options.retry_after < Millis{1'000}) {
+      refuse_option("`retry_after_limit` needs a `retry_after` of at least 1 s");
+    }
+    if (*options.retry_after_limit < *options.retry_after || *options.retry_after_limit > most_visibility ||
+        !whole(*options.retry_after_limit)) {
+      refuse_option("`retry_after_limit` must be from `retry_after` to 12 h, in whole seconds");
+    }
+  }
   check_key(options.key_source, options.key);
   return options;
 }
@@ -65,6 +74,7 @@ Policy poller_policy(const Engine& engine, const PollerOptions& options) {
   // The queue delivers again, and a waiting message would block others.
   policy = fill_in(fill_in(policy, engine.options().policy), {.on_conflict = OnConflict::fail});
   check(policy);
+  if (effective(policy).on_lapse == OnLapse::hold) check_hold(options.key_source, options.key);
   return policy;
 }
 
@@ -265,6 +275,8 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (abandon_timer_ != 0) timers().cancel(std::exchange(abandon_timer_, 0));
     if (problem) return on_problem(std::move(lock), std::move(*problem));
     failures_ = 0;
+    counts_.refusal.clear();
+    has_received_ = true;
     counts_.received += jobs.size();
     // Messages that were being worked on during the request may have come back since.
     drained_ = jobs.empty() && asked_idle_;
@@ -309,7 +321,10 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   void on_problem(std::unique_lock<std::mutex> lock, Error problem) {
     ++failures_;
-    const bool passing = problem.kind != ErrorKind::misuse;
+    counts_.refusal = problem.message;
+    // A refusal before the first answer is a mistake in the settings. A later one may pass: a queue that is made again,
+    // a policy or a key that is being changed, credentials that are renewed.
+    const bool passing = problem.kind != ErrorKind::misuse || has_received_;
     if (!passing || (options_.drain && failures_ >= drain_tries)) {
       if (!fatal_) fatal_ = std::move(problem);
       return stop_now(lock);
@@ -533,8 +548,15 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   static Processed done(RecordEnd end) { return {.end = end, .settlement = {.remove = true}}; }
 
-  [[nodiscard]] Processed stays(RecordEnd end, std::string why) const {
-    return {.end = end, .settlement = {.remove = false, .hide = options_.retry_after}, .why = std::move(why)};
+  [[nodiscard]] Processed stays(const Job& job, RecordEnd end, std::string why) const {
+    return {.end = end, .settlement = {.remove = false, .hide = retry_after(job)}, .why = std::move(why)};
+  }
+
+  // Doubles with each receipt.
+  [[nodiscard]] std::optional<Millis> retry_after(const Job& job) const {
+    if (!options_.retry_after_limit) return options_.retry_after;
+    const std::uint32_t doublings = std::min(std::max(job.message.receive_count, 1U) - 1, 20U);
+    return std::min(*options_.retry_after * (std::int64_t{1} << doublings), *options_.retry_after_limit);
   }
 
   // `asked`: the service was asked about it already.
@@ -550,7 +572,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
         case Begin::Kind::stored_failure:
           return done(RecordEnd::stored_failure);
         case Begin::Kind::conflict: {
-          Processed processed = stays(RecordEnd::conflict, "held by " + begin.record->holder);
+          Processed processed = stays(job, RecordEnd::conflict, "held by " + begin.record->holder);
           processed.settlement.hide = std::clamp(begin.retry_after, Millis{1'000}, most_visibility);
           return processed;
         }
@@ -570,15 +592,15 @@ class Poller::State : public std::enable_shared_from_this<State> {
             processed.why = begin.error.message;
             return processed;
           }
-          Processed processed = stays(RecordEnd::error, begin.error.message);
+          Processed processed = stays(job, RecordEnd::error, begin.error.message);
           processed.pauses = begin.error.kind != ErrorKind::corrupt;
           return processed;
         }
       }
     } catch (const Exception& error) {  // For example a key that the store cannot keep.
-      return stays(RecordEnd::error, error.what());
+      return stays(job, RecordEnd::error, error.what());
     }
-    return stays(RecordEnd::error, "the engine gave an unknown answer");
+    return stays(job, RecordEnd::error, "the engine gave an unknown answer");
   }
 
   // This thread may have been stopped since the claim. Work that has not begun can be released safely.
@@ -612,7 +634,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
       case Asked::decided:
         return process(job, true);
       case Asked::later:
-        return stays(RecordEnd::unknown, std::move(why));
+        return stays(job, RecordEnd::unknown, std::move(why));
       case Asked::given_up:
         break;
     }
@@ -636,7 +658,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     const WorkEnd::Kind kind = end.kind;
     if (kind == WorkEnd::Kind::lapses) {
       const Claim forgotten = std::move(claim);
-      return stays(RecordEnd::failed, why);
+      return stays(job, RecordEnd::failed, why);
     }
     const Finish finish = [&] {
       switch (kind) {
@@ -657,7 +679,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
     if (finish.kind == Finish::Kind::superseded) return done(RecordEnd::replayed);
     if (poison) return dead_end(job, RecordEnd::poison, options_.on_poison, *poison);
     if (kind == WorkEnd::Kind::released || kind == WorkEnd::Kind::unavailable) {
-      Processed processed = stays(RecordEnd::failed, why);
+      Processed processed = stays(job, RecordEnd::failed, why);
       processed.released = finish.kind == Finish::Kind::recorded;
       processed.pauses = kind == WorkEnd::Kind::unavailable;
       return processed;
@@ -667,15 +689,15 @@ class Poller::State : public std::enable_shared_from_this<State> {
       case Finish::Kind::superseded:
         break;
       case Finish::Kind::declined: {
-        Processed processed = stays(RecordEnd::failed, finish.error.message);
+        Processed processed = stays(job, RecordEnd::failed, finish.error.message);
         processed.released = claim.release(finish.error.message).kind == Finish::Kind::recorded;
         return processed;
       }
       case Finish::Kind::unrecorded:
         // Not deleted: when it comes again, its result is stored, or it must run again.
-        return stays(RecordEnd::unrecorded, finish.error.message);
+        return stays(job, RecordEnd::unrecorded, finish.error.message);
       case Finish::Kind::lost:
-        return stays(RecordEnd::lost, "the claim was lost while the work ran");
+        return stays(job, RecordEnd::lost, "the claim was lost while the work ran");
     }
     if (kind == WorkEnd::Kind::held) return unknown(job, finish.record, why, asked);
     Processed processed = done(kind == WorkEnd::Kind::failed ? RecordEnd::stored_failure : RecordEnd::executed);
@@ -684,10 +706,10 @@ class Poller::State : public std::enable_shared_from_this<State> {
   }
 
   Processed dead_end(const Job& job, RecordEnd end, OnDeadEnd what, std::string why) {
-    if (what == OnDeadEnd::leave) return stays(end, std::move(why));
+    if (what == OnDeadEnd::leave) return stays(job, end, std::move(why));
     const std::optional<std::string> trouble = queues::park(
         engine_, keys_.scope(), job.keyed, std::string(to_string(end)) + ": " + why, policy_, job.message.id);
-    if (trouble) return stays(end, why + "; and it could not be parked: " + *trouble);
+    if (trouble) return stays(job, end, why + "; and it could not be parked: " + *trouble);
     Processed processed = done(end);
     processed.parked = true;
     processed.why = std::move(why);
@@ -714,6 +736,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
   bool abandoned_ = false;
   bool closed_ = false;
   bool drained_ = false;
+  bool has_received_ = false;  // The queue has answered a request for messages.
   bool asked_idle_ = false;  // No message was being worked on at the last request.
   int failures_ = 0;         // Of receiving, in a row.
   int failed_messages_ = 0;  // Messages in a row that ended with Processed::pauses.

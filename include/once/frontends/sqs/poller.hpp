@@ -56,7 +56,7 @@ struct PollEvent {
     not_hidden,   // The visibility of a message that stays could not be changed: it comes again when its visibility
                   // ends.
     not_deleted,  // A message is done, but still in the queue. The next delivery deletes it.
-    pause,  // The queue or the store does not answer, or WorkEnd::Kind::unavailable. Nothing is received for `pause`:
+    pause,  // The queue or the store does not answer or refuses, or WorkEnd::Kind::unavailable. Nothing is received for `pause`:
             // 250 ms to 20 s, longer after each failure in a row.
     abandoned,  // run() ends during a request for messages. Messages of its answer stay hidden until their visibility
                 // ends.
@@ -101,6 +101,9 @@ struct PollerOptions {
   // When a message that stays comes again: 0 to 12 h, whole seconds. Empty: when its visibility ends. After stop(), a
   // message whose work was released is visible at once, because the work was stopped and did not fail.
   std::optional<Millis> retry_after;
+  // With it, retry_after is for the first receipt, and doubles with each one up to this limit: at most 12 h, whole
+  // seconds. Empty: it does not grow.
+  std::optional<Millis> retry_after_limit;
 
   OnDeadEnd on_poison = OnDeadEnd::leave;  // leave: it stays. park: kept for an operator, and deleted.
   OnDeadEnd on_mismatch = OnDeadEnd::leave;
@@ -116,6 +119,8 @@ struct PollerOptions {
   // poller; may block. Must not throw. Empty: given_up.
   std::function<Asked(const RecordPtr& unknown)> reconcile;
 
+  // OnLapse::hold needs a key that survives a redrive, KeySource::payload or a `key` of the record: a message that is
+  // moved back from a dead-letter queue has a new id. So it does for work that returns WorkEnd::Kind::held.
   // Empty members: the engine's. Ignored: on_missing_key and on_store_down, because no work runs without a claim;
   // on_throw, because an exception releases the claim. Default of on_conflict: fail.
   std::optional<Policy> policy;
@@ -131,6 +136,7 @@ struct PollCounts {
   // dead-letter queue. Otherwise 0.
   std::uint64_t left = 0;
   std::uint64_t in_flight = 0;  // Now: received, and neither deleted nor given back or left.
+  std::string refusal;          // Why the last request for messages failed. Empty: it did not.
 };
 
 // What is in a queue, as counted by SQS: approximate, and up to a minute old.
@@ -157,7 +163,8 @@ class Poller {
   ~Poller();  // After run() has returned.
 
   // Works until stop(), or until the queue is empty (PollerOptions::drain). Call it once. Throws Exception after
-  // running messages have ended. misuse: no such queue, no credentials, no permission. unavailable, with
+  // running messages have ended. misuse: no such queue, no credentials, no permission, before the queue has answered a
+  // request for messages. The same afterwards is a pause (PollEvent::Kind::pause), because it may pass. unavailable, with
   // PollerOptions::drain: the queue does not answer.
   void run();
 

@@ -34,6 +34,10 @@ class Batch {
 
   [[nodiscard]] const BatchOptions& options() const noexcept { return options_; }
 
+  [[nodiscard]] bool holds() const noexcept {
+    return policy_.on_lapse == OnLapse::hold || policy_.on_throw == OnThrow::hold;
+  }
+
  private:
   class Run;
 

@@ -25,6 +25,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
   check_key(options.key_source, options.key);
   // One for all copies of the handler.
   const auto maker = std::make_shared<const Maker>(Maker{lambda::Batch(engine, std::move(options)), std::move(work)});
+  if (maker->batch.holds()) check_hold(maker->batch.options().key_source, maker->batch.options().key);
   return [maker](std::string_view event, const lambda::Invocation& invocation) {
     const lambda::InvocationSpan span(invocation);
     std::pmr::monotonic_buffer_resource arena;
