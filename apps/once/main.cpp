@@ -4,9 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,6 +85,29 @@ std::string mistake(const CLI::App& app, const std::vector<std::string>& argumen
   return "`" + full_name(command) + "` does not take the argument '" + escaped(word) + "'.";
 }
 
+// ONCE_STOER=postgresql://... would be a store that nobody else uses: the default one, a file on this host.
+void warn_of_mistyped_variables() {
+  using once::cli::escaped;
+  using once::cli::nearest;
+  static const std::vector<std::string> settings{"STORE",  "LEASE", "RETENTION", "FAILURE_RETENTION",
+                                                 "EXPECT", "WAIT",  "DISABLED",  "METRICS"};
+  constexpr std::string_view prefix = "ONCE_";
+  constexpr std::array<std::string_view, 14> set_for_commands{
+      "KEY",    "SCOPE",      "LABEL",       "ATTEMPT", "TOKEN",   "OWNER",   "STORED_KEY_HEX",
+      "HOLDER", "CREATED_MS", "DERIVED_KEY", "QUEUE",   "COMMAND", "OPTIONS", "URL"};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (!text.starts_with(prefix)) continue;
+    const std::string_view name = text.substr(prefix.size(), text.find('=') - prefix.size());
+    if (std::ranges::find(settings, name) != settings.end()) continue;
+    if (std::ranges::find(set_for_commands, name) != set_for_commands.end()) continue;
+    const std::string meant = nearest(name, settings);
+    if (meant.empty()) continue;
+    once::cli::say("ONCE_" + escaped(name) + " is set, but once knows no such variable. Did you mean ONCE_" + meant +
+                   "?");
+  }
+}
+
 int once_main(int argc, char** argv) {
   using namespace once::cli;
   Invocation invocation;
@@ -147,6 +172,7 @@ int once_main(int argc, char** argv) {
     say("only `once run` and `once sqs` take a command after --. Nothing was run.");
     return exit_usage;
   }
+  warn_of_mistyped_variables();
   return invocation.action();
 }
 

@@ -33,12 +33,6 @@ constexpr std::size_t most_holder = 600;
 constexpr std::size_t most_why = 1200;
 constexpr std::size_t most_code = 400;
 
-// C0, C1 and DEL; separators of lines; what changes the direction of text.
-bool must_escape(char32_t c) noexcept {
-  return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
-         (c >= 0x2066 && c <= 0x2069);
-}
-
 // Inside the quotes of a JSON string. Invalid UTF-8 becomes U+FFFD.
 void append_escaped(std::string& out, std::string_view bytes, std::size_t most) {
   // Nearly every text: nothing to escape, nothing to cut.
@@ -56,10 +50,9 @@ void append_escaped(std::string& out, std::string_view bytes, std::size_t most) 
     std::string shown(begin, p);
     if (c == '"' || c == '\\') {
       shown.insert(0, 1, '\\');
-    } else if (must_escape(c)) {
-      shown = "\\u";
-      text::append_hex(shown, static_cast<char>(c >> 8U));
-      text::append_hex(shown, static_cast<char>(c & 0xFFU));
+    } else if (text::is_invisible(c)) {
+      shown.clear();
+      text::append_json_escape(c, shown);
     }
     if (out.size() + shown.size() > end) {
       out += "…";

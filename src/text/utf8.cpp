@@ -1,6 +1,7 @@
 #include "text/utf8.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -147,6 +148,59 @@ bool utf16_less(std::string_view a, std::string_view b) noexcept {
   while (i > 0 && continues(a[i])) --i;
   while (i > 0 && continues(b[i])) --i;
   return utf16_less_from(a.data() + i, a.data() + a.size(), b.data() + i, b.data() + b.size());
+}
+
+bool is_invisible(char32_t c) noexcept {
+  struct Range {
+    char32_t first;
+    char32_t last;
+  };
+  // Of Unicode 15's general categories Cc, Cf, Zl and Zp those that show nothing, and the fillers of Hangul.
+  static constexpr std::array<Range, 15> ranges{{{0, 0x1F},
+                                                 {0x7F, 0x9F},
+                                                 {0xAD, 0xAD},
+                                                 {0x61C, 0x61C},
+                                                 {0x115F, 0x1160},
+                                                 {0x180E, 0x180E},
+                                                 {0x200B, 0x200F},
+                                                 {0x2028, 0x202E},
+                                                 {0x2060, 0x206F},
+                                                 {0x3164, 0x3164},
+                                                 {0xFEFF, 0xFEFF},
+                                                 {0xFFA0, 0xFFA0},
+                                                 {0xFFF9, 0xFFFB},
+                                                 {0x1D173, 0x1D17A},
+                                                 {0xE0000, 0xE007F}}};
+  return std::ranges::any_of(ranges, [&](const Range& range) { return c >= range.first && c <= range.last; });
+}
+
+void append_json_escape(char32_t c, std::string& out) {
+  const auto add = [&](char32_t unit) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    out += "\\u";
+    for (int shift = 12; shift >= 0; shift -= 4) out += digits[unit >> static_cast<unsigned>(shift) & 0xFU];
+  };
+  if (c < 0x10000) return add(c);
+  add(0xD800 + ((c - 0x10000) >> 10U));
+  add(0xDC00 + ((c - 0x10000) & 0x3FFU));
+}
+
+std::string show_invisible(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  const char* p = json.data();
+  const char* const end = p + json.size();
+  while (p < end) {
+    const char* const begin = p;
+    const bool is_ascii = static_cast<unsigned char>(*p) < 0x80;
+    const char32_t c = is_ascii ? static_cast<char32_t>(*p++) : next_code_point(p);
+    if (!is_ascii && is_invisible(c)) {
+      append_json_escape(c, out);
+    } else {
+      out.append(begin, p);
+    }
+  }
+  return out;
 }
 
 std::size_t code_point_length(std::string_view text) noexcept {

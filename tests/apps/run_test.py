@@ -501,7 +501,7 @@ class Identity(Case):
         self.expect(self.once(*command, input=ALL_BYTES), 0, ALL_BYTES)
         self.expect(self.once(*command, input=ALL_BYTES + b"x"), 241)
         self.path("in").write_bytes(ALL_BYTES)
-        with open(self.path("in"), "rb") as file:  # A file is read in place, and gives the same.
+        with open(self.path("in"), "rb") as file:  # A file gives the same.
             self.expect(self.once(*command, stdin=file), 0, ALL_BYTES)
         self.assertEqual(self.runs(), 1)
         self.assertEqual([name for name in os.listdir(self.dir) if "input" in name], [])
@@ -513,6 +513,34 @@ class Identity(Case):
             command = ["run", "--key", "k", "--fingerprint", "stdin", "--", "cat"]
             self.expect(self.once(*command, stdin=file), 0, b"body\n")
         self.expect(self.once(*command, input=b"body\n"), 0, b"body\n")
+
+    def test_the_command_reads_the_bytes_that_were_compared(self):
+        self.path("in").write_bytes(b"amount 5")
+        command = ["run", "--key", "k", "--fingerprint", "stdin", "--", "sh", "-c", "printf 'amount 9' >in; cat"]
+        with open(self.path("in"), "rb") as file:  # It changes between the comparison and the command's reading.
+            self.expect(self.once(*command, stdin=file), 0, b"amount 5")
+        self.expect(self.once(*command, input=b"amount 5"), 0, b"amount 5")
+        self.expect(self.once(*command, input=b"amount 9"), 241)
+
+    def test_a_mistyped_variable_is_noticed(self):
+        told = b"once: ONCE_STOER is set, but once knows no such variable. Did you mean ONCE_STORE?\n"
+        self.expect(self.once("run", "--key", "k", "--", "true", env={**self.env, "ONCE_STOER": "memory:"}), 0, b"", told)
+        inner = [harness.PROGRAM, "run", "--key", "inner", "--", "true"]
+        done = self.once("run", "--key", "outer", "--", *inner, env={**self.env, "ONCE_PAYMENTS_URL": "x"})
+        self.expect(done, 0, b"")
+        self.assertEqual(done.stderr, b"")
+
+    def test_switched_off_every_call_runs_and_says_so(self):
+        off = {**self.env, "ONCE_DISABLED": "1"}
+        command = ["run", "--key", "k", "--", "sh", "-c", "echo x >>ran; echo ${ONCE_DISABLED-protected}"]
+        for _ in range(2):
+            self.expect(self.once(*command, env=off), 0, b"protected\n", b"ONCE_DISABLED is set: 'k' runs unprotected")
+        self.assertEqual(self.runs(), 2)
+        self.expect(self.once("show", "--key", "k"), 1)
+        self.expect(self.once(*command, env={**self.env, "ONCE_DISABLED": "ture"}), 64, b"", b"ONCE_DISABLED is 'ture'")
+        self.assertEqual(self.runs(), 2)
+        self.expect(self.once(*command), 0, b"protected\n")
+        self.assertEqual(self.runs(), 3)
 
     def test_too_much_standard_input(self):
         command = ["run", "--key", "k", "--fingerprint", "stdin", "--input-limit", "1KiB", "--", "touch", "ran"]

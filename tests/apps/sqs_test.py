@@ -204,9 +204,13 @@ class Sqs(Queues):
                             "--admin", "0", "--audit-log", self.path("audit"), "--log", "json", "--", "sh", "-c",
                             "case $(cat) in *bad*) exit 1;; *gate*) read x <gate;; esac")
         port = json.loads(poller.stderr.readline())["why"].removeprefix("operators on port ")
+        note = json.loads(poller.stderr.readline())["why"]
+        with open(note.removeprefix("the token of the operators' API is in ")) as file:
+            token = file.read().strip()
 
         def page(name, body=None):
-            request = urllib.request.Request(f"http://127.0.0.1:{port}/{name}", headers={"Content-Type": "application/json"},
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/{name}", headers=headers,
                                              data=body and json.dumps(body).encode())
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:

@@ -93,6 +93,20 @@ TEST(Escaping, NothingSteersATerminal) {
             "\\xC2\\x9B31m");  // U+009B is a control character too.
 }
 
+// U+202E shows "exe.fdp" as "pdf.exe"; U+2028 begins a line that nobody wrote; nobody sees U+200B and U+E0041.
+TEST(Escaping, NothingSteersAReader) {
+  EXPECT_EQ(escaped("a\u202Eb"), "a\\xE2\\x80\\xAEb");
+  EXPECT_EQ(escaped("a\u2028b\u2029"), "a\\xE2\\x80\\xA8b\\xE2\\x80\\xA9");
+  EXPECT_EQ(escaped("\U000E0041"), "\\xF3\\xA0\\x81\\x81");
+  for (const std::string hidden : {"\u00AD", "\u061C", "\u180E", "\u200B", "\u200D", "\u200E", "\u200F", "\u202A",
+                                   "\u2060", "\u2066", "\u2069", "\uFEFF", "\uFFF9", "\u3164", "\U0001D173"}) {
+    EXPECT_EQ(escaped(hidden).substr(0, 2), "\\x") << escaped(hidden);
+  }
+  for (const std::string shown : {"\u00E9", "\u4F60", "\u0627", "\U0001F600", "\u20AC", "\u2026", "\uFFFD"}) {
+    EXPECT_EQ(escaped(shown), shown);
+  }
+}
+
 TEST(Tables, LineUp) {
   Table table({"A", "LONG"});
   table.add({"\xC3\xA9", "x"});

@@ -20,9 +20,9 @@ async function body_of(request) {
   return Buffer.concat(parts);
 }
 
-// `folder`: the console's files; `admin_port`: of the real API; `tokens`: token -> {name, role}; `prefix`: "/ops", as
-// behind a gateway.
-export async function start_host({ folder, admin_port, tokens, prefix = "" }) {
+// `folder`: the console's files; `admin_port` and `admin_token`: of the real API; `tokens`: token -> {name, role};
+// `prefix`: "/ops", as behind a gateway.
+export async function start_host({ folder, admin_port, admin_token, tokens, prefix = "" }) {
   const links = new Map(), sessions = new Map(), streams = new Set();
   let port = 0, requests = [];
   const cookie_name = () => `once-${port}`;
@@ -87,7 +87,7 @@ export async function start_host({ folder, admin_port, tokens, prefix = "" }) {
     let body = await body_of(request);
     if (changes && !/\/(start|stop)$/.test(path)) body = Buffer.from(JSON.stringify({ ...JSON.parse(body), who: session.name }));
     requests.push(`${request.method} ${request.url}`);
-    const headers = {};
+    const headers = { authorization: `Bearer ${admin_token}` };
     for (const name of ["if-match", "content-type", "last-event-id"]) if (request.headers[name]) headers[name] = request.headers[name];
     if (body.length) headers["content-length"] = body.length;
     const onward = http.request({ host: "127.0.0.1", port: admin_port, method: request.method,

@@ -1,7 +1,7 @@
 // Stores with records of each kind, made by the program itself, and the servers that show them.
 import { spawn, spawnSync } from "node:child_process";
 import http from "node:http";
-import { mkdtempSync, rmSync, writeFileSync, chmodSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync, chmodSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { start_host } from "./host.mjs";
@@ -141,10 +141,12 @@ export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
   const ports = await until("the proxy listens", () => {
     if (proxy.exitCode !== null) throw new Error(log);
     const listen = port_of(log, "listening"), admin = port_of(log, "operators");
-    return listen && admin && { listen, admin };
+    const file = /the token of the operators' API is in (\S+)\n/.exec(log)?.[1];
+    return listen && admin && file && { listen, admin, token: readFileSync(file, "utf8").trim() };
   }).catch((error) => { throw new Error(`${error.message}\n${log}`); });
   return {
     admin: ports.admin,
+    token: ports.token,
     // A request through the proxy, under this key.
     post: (key, path = "/charges") => fetch(`http://127.0.0.1:${ports.listen}${path}`, { method: "POST",
       headers: { "Idempotency-Key": key, "Content-Type": "application/json" }, body: '{"order":17}' }).then((answer) => answer.text()),
@@ -170,7 +172,7 @@ export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
 // and put all below a path: {link(role), page, post, close, ...}.
 export async function start_console(store, { tokens = {}, prefix = "", stats = "1s", flags = [] } = {}) {
   const proxy = await start_proxy(store, { stats, flags });
-  const host = await start_host({ folder, admin_port: proxy.admin, tokens, prefix });
+  const host = await start_host({ folder, admin_port: proxy.admin, admin_token: proxy.token, tokens, prefix });
   return {
     ...host,
     sign_in: (role = "operator", name = "alice") => host.link({ name, role }),

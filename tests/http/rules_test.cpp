@@ -227,7 +227,7 @@ TEST(Rules, ARouteTakesThePlaceOfThePath) {
 TEST(Rules, TheLongestOfEverythingIsAKey) {
   Options options = by_authorization();
   options.scope = std::string(42, '%');
-  options.methods = {std::string(32, '#')};
+  options.methods = {"UPDATEREDIRECTREF"};
   const Rules rules(options);
   std::set<std::string> keys;
   for (const std::size_t length : {127U, 128U, 129U, 5000U}) {
@@ -656,6 +656,11 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
                                           },
                                           "methods has 'Patch'"},
                                          {[](Options& o) { o.methods = {"m-search"}; }, "write M-SEARCH"},
+                                         {[](Options& o) { o.methods = {"POTS"}; }, "'POTS', which is no known method"},
+                                         {[](Options& o) {
+                                            o.methods = {"POST", "*"};
+                                          },
+                                          "'*', which is no known method"},
                                          {[](Options& o) { o.route = "/a b"; }, "route"},
                                          {[](Options& o) { o.route = std::string(129, 'a'); }, "route"},
                                          {[](Options& o) { o.scope = std::string(129, 'a'); }, "scope"},

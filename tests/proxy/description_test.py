@@ -285,6 +285,11 @@ class Description(ProxyCase):
         process, self.port = self.start_proxy("--admin", "127.0.0.1:0", "--stats-interval", "1s", "--keep-input",
                                               *arguments)
         self.admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        self.usual = {}
+        if "--admin-token-file" not in arguments:
+            note = process.stderr.readline().decode()
+            token = pathlib.Path(note.removeprefix("once: the token of the operators' API is in ").rstrip()).read_text()
+            self.usual = {"Authorization": f"Bearer {token.strip()}"}
         return process
 
     def ask(self, target, method="GET", body=None, headers=None, kind="application/json"):
@@ -294,7 +299,7 @@ class Description(ProxyCase):
             sent.setdefault("Content-Type", kind)
             data = json.dumps(body)
         connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60)
-        connection.request(method, target, data, sent)
+        connection.request(method, target, data, self.usual | sent)
         answer = connection.getresponse()
         exchange = Exchange(method, target, sent, body, answer.status,
                             {name.lower(): value for name, value in answer.getheaders()}, answer.read())
@@ -310,7 +315,7 @@ class Description(ProxyCase):
         while True:
             sent = {"Last-Event-ID": "0-1"} if answers else {}
             connection = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=60)
-            connection.request("GET", target, headers=sent)
+            connection.request("GET", target, headers=self.usual | sent)
             answer = connection.getresponse()
             answers.append(answer)
             headers = {name.lower(): value for name, value in answer.getheaders()}
@@ -565,7 +570,7 @@ class Description(ProxyCase):
         self.rest()
         self.streams()
         self.key = self.path_of("d").rpartition("/")[2]
-        self.everywhere(headers={"Origin": "http://evil.example"})
+        self.everywhere(headers={"Host": "evil.example", "Once-Session": "none"})
         self.assertEqual({one.status for one in self.exchanges[-12:]}, {403})
         # A record that somebody damaged.
         with sqlite3.connect(self.dir / "once.db") as file:

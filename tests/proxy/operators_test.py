@@ -18,13 +18,18 @@ class Operators(ProxyCase):
     def admin_proxy(self, *arguments):
         process = self.proxy("--admin", "127.0.0.1:0", *arguments)
         self.admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        self.bearer = []
+        if "--admin-token-file" not in arguments:
+            note = process.stderr.readline().decode()
+            self.token_file = pathlib.Path(note.removeprefix("once: the token of the operators' API is in ").rstrip())
+            self.bearer = ["-H", f"Authorization: Bearer {self.token_file.read_text().strip()}"]
         return process
 
     def api(self, path, *arguments, body=None):
         """(status, headers, JSON)"""
         if body is not None:
             arguments = [*arguments, "-H", "Content-Type: application/json", "-d", json.dumps(body)]
-        command = ["curl", "-sS", "-i", "--max-time", "60", *arguments, f"http://127.0.0.1:{self.admin}{path}"]
+        command = ["curl", "-sS", "-i", "--max-time", "60", *self.bearer, *arguments, f"http://127.0.0.1:{self.admin}{path}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=90)
         head, _, text = done.stdout.decode().replace("\r\n", "\n").partition("\n\n")
         headers = dict(line.split(": ", 1) for line in head.splitlines()[1:])
@@ -145,11 +150,34 @@ class Operators(ProxyCase):
         self.expect(self.once("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--no-principal",
                               "--audit-log", self.path("none/audit")), 243, stderr=b"cannot open the audit log")
 
-    def test_without_a_token_it_is_for_this_host_and_not_for_browsers(self):
-        self.admin_proxy()
+    def test_a_token_of_this_user_is_made_where_none_is_named(self):
+        process = self.admin_proxy()
+        self.assertEqual(self.token_file.stat().st_mode & 0o777, 0o600)
         self.assertEqual(self.api("/v1/records")[0], 200)
-        self.assertEqual(self.api("/v1/records", "-H", "Host: evil.example")[0], 403)
-        self.assertEqual(self.api("/v1/records", "-H", "Origin: http://evil.example")[0], 403)
+        self.bearer = []  # As another user of this host, who cannot read the file.
+        self.assertEqual(self.api("/v1/records")[0], 401)
+        self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer " + "0" * 64)[0], 401)
+
+        def page(name, host):
+            done = subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-H", f"Host: {host}",
+                                   f"http://127.0.0.1:{self.admin}/{name}"], stdout=subprocess.PIPE, check=True, timeout=90)
+            return done.stdout.decode()
+        for name in ("healthz", "readyz", "metrics"):
+            self.assertEqual(page(name, f"localhost:{self.admin}"), "200", name)
+        self.assertEqual(page("metrics", "evil.example"), "403")  # DNS rebinding.
+        self.assertEqual(page("healthz", "evil.example"), "200")
+        process.terminate()
+        self.assertEqual(process.wait(60), 0)
+        self.assertFalse(self.token_file.exists())
+
+    def test_two_members_of_one_name_are_refused(self):
+        self.admin_proxy()
+        body = '{"act":"release","filter":{"standing":"unknown","standing":"failed"},"reason":"r"}'
+        status, _, problem = self.api("/v1/bulk", "-H", "Content-Type: application/json", "-d", body)
+        self.assertEqual((status, problem["type"]), (400, "urn:once:problem:bad-request"))
+        self.assertIn("'standing' twice", problem["detail"])
+
+    def test_another_host_needs_a_token(self):
         common = ["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--no-principal"]
         for host in ("0.0.0.0", "[::]", "example.org"):
             self.expect(self.once(*common, "--admin", f"{host}:0"), 64, stderr=b"admin-token-file")
@@ -166,7 +194,12 @@ class Operators(ProxyCase):
         """One of the page's, for this proxy."""
         blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.S | re.M)
         self.assertEqual(len(blocks), 5)  # Each is played below.
-        return blocks[number].replace(":9100/", f":{self.admin}/")
+        return re.sub(r"/run/user/1000/once-admin-token-\w+", str(self.token_file) if number == 0 else "none",
+                      blocks[number].replace(":9100/", f":{self.admin}/"))
+
+    def variables(self):
+        """What the page's first example has set, for the others."""
+        return f'api=http://127.0.0.1:{self.admin}/v1\nauth="{self.bearer[1]}"\n'
 
     @staticmethod
     def play(script):
@@ -178,7 +211,7 @@ class Operators(ProxyCase):
     def test_the_example_of_events_tells_what_changes(self):
         self.admin_proxy()
         self.hold("order-17")
-        script = f"api=http://127.0.0.1:{self.admin}/v1\nexec {self.example(1)}"
+        script = f"{self.variables()}exec {self.example(1)}"
         stream = subprocess.Popen(["bash", "-ec", script], stdout=subprocess.PIPE)
         self.addCleanup(stream.stdout.close)
         self.addCleanup(stream.wait)
@@ -193,7 +226,7 @@ class Operators(ProxyCase):
         self.admin_proxy()
         for key in ("order-17", "order-18"):
             self.hold(key)
-        api = f"api=http://127.0.0.1:{self.admin}/v1\n"
+        api = self.variables()
         plan, show, start = re.split(r"\n(?=curl)", self.example(3))
         bulk = json.loads(self.play(api + plan))["id"]
 

@@ -22,6 +22,7 @@
 #include <once/stores/sqlite.hpp>
 
 #include "commands/commands.hpp"
+#include "operators/admin_port.hpp"
 #include "operators/admin_token.hpp"
 #include "operators/audit_log.hpp"
 #include "operators/console.hpp"
@@ -246,6 +247,10 @@ int run_proxy(const ProxyCommand& command) {
   for (const Complaint& complaint : complaints) say(to_string(complaint));
   if (!complaints.empty()) return exit_usage;
   if (const std::string told = told_variables(given); !told.empty()) say("from the environment: " + told);
+  std::optional<MadeTokenFile> made_token;
+  if (settings.proxy.admin && settings.admin_token_file.empty()) {  // check_together(): on a loopback address.
+    settings.admin_token_file = made_token.emplace().path();
+  }
   AdminToken token(settings.admin_token_file, "--admin-token-file");
   AdminToken metrics_token(settings.metrics_token_file, "--metrics-token-file");
   AccessLog log(settings.access_log);
@@ -276,9 +281,7 @@ int run_proxy(const ProxyCommand& command) {
   settings.proxy.operators = [&operators](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
     operators.answer_later(request, std::move(done));
   };
-  if (metrics_token.is_set()) {
-    settings.proxy.refuse_metrics = [&](const http::Request& request) { return metrics_token.refuse(request); };
-  }
+  if (settings.proxy.admin) settings.proxy.refuse_metrics = metrics_guard(metrics_token, *settings.proxy.admin);
   const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
   const auto observe = [metrics, &recent, log_event = log_observer(log_options(settings))](const Event& event) {
     metrics->count(event);
@@ -297,6 +300,7 @@ int run_proxy(const ProxyCommand& command) {
   operators.ask_by(proxy->reconciler());
   say("listening on port " + std::to_string(proxy->port()) + ", forwarding to " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
+  if (made_token) say(made_token->note());
   if (clients > files / 2) {  // Each has a second connection, to the service.
     say("--max-connections is " + std::to_string(clients) + ", but this process may open only " +
         std::to_string(files) + " files (ulimit -Hn), enough for " + std::to_string(files / 2) +

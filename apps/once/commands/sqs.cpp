@@ -496,6 +496,7 @@ class Sqs {
         }, overview_sources(look ? &*look : nullptr, recent.get()));
     if (asking) admin.ask_by(asking->reconciler());
     if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
+    if (admin.made_token() != nullptr) log_.note(admin.made_token()->note());
     running = &the_poller;
 
     const Wakeup over;
@@ -673,10 +674,10 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
   sqs->add_option("--fingerprint", options->fingerprint,
                   "JMESPath that selects what a duplicate must repeat of the first message");
-  sqs->add_option("--parallel", options->parallel, "How many messages to process at the same time, 1 to 1000")
   sqs->add_flag("--allow-null-parts", options->allow_null_parts,
                 "Accept a null or empty part of a key that --key puts together, as in [tenant, id], and a null one of\n"
                 "--fingerprint");
+  sqs->add_option("--parallel", options->parallel, "How many messages to process at the same time, 1 to 1000")
       ->capture_default_str();
   add_work_options(*sqs, *options,
                    "When the command exits with a code other than 0, or the URL refuses the message: release (the\n"

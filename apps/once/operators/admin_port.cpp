@@ -5,6 +5,7 @@
 
 #include <once/error.hpp>
 
+#include "operators/requests.hpp"
 #include "process/store_look.hpp"
 
 namespace once::cli {
@@ -21,6 +22,13 @@ void check_admin(const proxy::Address& address, bool has_token) {
                       " could change records. Name a file with a token (admin-token-file), or listen on 127.0.0.1");
 }
 
+std::function<std::optional<http::Answer>(const http::Request&)> metrics_guard(const AdminToken& token,
+                                                                               const proxy::Address& address) {
+  if (token.is_set()) return [&token](const http::Request& request) { return token.refuse(request); };
+  if (proxy::is_loopback(address)) return refuse_foreign_host;
+  return {};
+}
+
 const char* const audit_log_help =
     "A file to which a line of JSON is added for each sign-in, payload shown, and change (default: none)";
 
@@ -31,7 +39,8 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
       "(default: off)");
   command.add_option("--admin-token-file", flags.token_file,
                      "A file with the token that the operators' API requires, or with a line for each token:\n"
-                     "NAME reader|operator SHA256; needed unless HOST is a loopback address");
+                     "NAME reader|operator SHA256 (default on a loopback address: a new token, in a file whose path\n"
+                     "is printed; another HOST needs one)");
   command.add_option("--metrics-token-file", flags.metrics_token_file,
                      "A file with another token, which /metrics requires (default: none)");
   command.add_option("--console-origin", flags.console_origin, console_origin_help);
@@ -39,10 +48,21 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
   command.add_option("--stats-interval", flags.stats_interval, stats_interval_help)->capture_default_str();
 }
 
+namespace {
+
+bool needs_token(const AdminFlags& flags) {
+  return !flags.address.empty() && flags.token_file.empty() &&
+         proxy::is_loopback(parse_admin(flags.address, "--admin"));
+}
+
+}  // namespace
+
 AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine& engine,
                      std::function<std::string()> metrics, std::function<std::string()> unready,
                      OverviewSources sources)
-    : token_(flags.token_file, "--admin-token-file"), metrics_token_(flags.metrics_token_file, "--metrics-token-file") {
+    : made_(needs_token(flags) ? std::make_unique<MadeTokenFile>() : nullptr),
+      token_(made_ ? made_->path() : flags.token_file, "--admin-token-file"),
+      metrics_token_(flags.metrics_token_file, "--metrics-token-file") {
   std::string host = console_host(flags.console_origin, token_.is_set());
   if (flags.address.empty()) return;
   const proxy::Address address = parse_admin(flags.address, "--admin");
@@ -57,10 +77,7 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
                                   [this](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
                                     operators_->answer_later(request, std::move(done));
                                   },
-                              .refuse_metrics = {}};
-  if (metrics_token_.is_set()) {
-    options.refuse_metrics = [this](const http::Request& request) { return metrics_token_.refuse(request); };
-  }
+                              .refuse_metrics = metrics_guard(metrics_token_, address)};
   server_.emplace(engine, std::move(options));
 }
 

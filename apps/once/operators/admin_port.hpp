@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,11 @@ namespace once::cli {
 proxy::Address parse_admin(const std::string& address, const std::string& what);
 // Throws Exception(misuse): another host than this one needs a token.
 void check_admin(const proxy::Address& address, bool has_token);
+
+// AdminOptions::refuse_metrics: the token, if there is one; otherwise a loopback port refuses other hosts' names. The
+// token must outlive it.
+std::function<std::optional<http::Answer>(const http::Request&)> metrics_guard(const AdminToken& token,
+                                                                               const proxy::Address& address);
 
 struct AdminFlags {
   std::string address;  // Empty: no port.
@@ -57,9 +63,13 @@ class AdminPort {
     if (operators_) operators_->stop_bulk();
   }
 
+  // Where the token is that was made because none was named. Null: none was.
+  [[nodiscard]] const MadeTokenFile* made_token() const noexcept { return made_.get(); }
+
   [[nodiscard]] std::uint16_t port() const noexcept { return server_ ? server_->port() : 0; }  // 0: none.
 
  private:
+  std::unique_ptr<MadeTokenFile> made_;
   AdminToken token_;
   AdminToken metrics_token_;
   std::optional<AuditLog> audit_;

@@ -1,17 +1,22 @@
 #include "operators/admin_token.hpp"
 
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include <once/error.hpp>
+#include <once/platform/system.hpp>
 
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
@@ -122,6 +127,33 @@ std::optional<std::string_view> token_in(const http::Request& request) {
 }
 
 }  // namespace
+
+MadeTokenFile::MadeTokenFile() {
+  const auto folder = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value != nullptr && *value == '/' ? value : "");
+  };
+  std::string in = folder("XDG_RUNTIME_DIR");
+  if (in.empty()) in = folder("TMPDIR");
+  if (in.empty()) in = "/tmp";
+  path_ = in + "/once-admin-token-XXXXXX";
+  const Fd file(mkostemp(path_.data(), O_CLOEXEC));  // 0600, whatever the umask is.
+  const auto failed = [&](int why) {
+    return Exception(ErrorKind::unavailable, "cannot make a file for the token of the operators' API in " + in + ": " +
+                                                 std::strerror(why) + "; name one with --admin-token-file");
+  };
+  if (!file) throw failed(errno);
+  std::array<std::uint8_t, 32> random{};
+  system_random()->fill(random);
+  const std::string line = to_hex({reinterpret_cast<const char*>(random.data()), random.size()}) + "\n";
+  if (write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    const int why = errno;
+    unlink(path_.c_str());
+    throw failed(why);
+  }
+}
+
+MadeTokenFile::~MadeTokenFile() { unlink(path_.c_str()); }
 
 AdminToken::AdminToken(std::string file, std::string flag) : file_(std::move(file)), flag_(std::move(flag)) {
   reload();

@@ -23,6 +23,23 @@ struct KnownToken {
   friend bool operator==(const KnownToken&, const KnownToken&) = default;
 };
 
+// A file with a new token that only this user can read, for a port on a loopback address: every user of this host can
+// connect to it. In $XDG_RUNTIME_DIR, otherwise in $TMPDIR or /tmp, under a name that nobody has. Deleted with this.
+class MadeTokenFile {
+ public:
+  MadeTokenFile();  // Throws Exception(unavailable).
+  MadeTokenFile(const MadeTokenFile&) = delete;
+  MadeTokenFile& operator=(const MadeTokenFile&) = delete;
+  ~MadeTokenFile();
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  // For people, after the port.
+  [[nodiscard]] std::string note() const { return "the token of the operators' API is in " + path_; }
+
+ private:
+  std::string path_;
+};
+
 // Thread-safe.
 class AdminToken {
  public:

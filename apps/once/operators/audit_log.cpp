@@ -14,6 +14,7 @@
 
 #include "operators/answers.hpp"
 #include "platform/line_sink.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -55,7 +56,7 @@ std::shared_ptr<AuditLog::File> AuditLog::present() const {
 }
 
 bool AuditLog::write(const Json& line) {
-  return present()->sink.write(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return present()->sink.write(text::show_invisible(line.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n");
 }
 
 std::uint64_t AuditLog::Written::size() const {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <once/fingerprint.hpp>
 
@@ -91,14 +94,20 @@ std::string Query::digest_without(const std::set<std::string>& names) const {
 
 namespace {
 
-// Refuses what no operator sends: many levels, as a copy of the JSON recurses, and many members, as each name is looked
-// for among those before it.
+// Refuses what no operator sends: many levels, as a copy of the JSON recurses; many members, as each name is looked for
+// among those before it; and a name twice, because what checks a request before us may read the other one.
 Json parsed(std::string_view body) {
   constexpr int most_levels = 16;
   constexpr std::size_t most_members = 100;
   std::size_t members = 0;
-  const auto check = [&](int level, Json::parse_event_t event, const Json& /*part*/) {
+  std::vector<std::set<std::string>> names;  // Of the objects around this place.
+  const auto check = [&](int level, Json::parse_event_t event, const Json& part) {
     if (level > most_levels) throw wrong("the body has more than 16 levels");
+    if (event == Json::parse_event_t::object_start) names.emplace_back();
+    if (event == Json::parse_event_t::object_end) names.pop_back();
+    if (event == Json::parse_event_t::key && !names.back().insert(part.get<std::string>()).second) {
+      throw wrong("the body has the member '" + escaped(part.get<std::string>()) + "' twice in one object");
+    }
     if (event == Json::parse_event_t::key && ++members > most_members) {
       throw wrong("the body has more than 100 members");
     }
@@ -220,6 +229,13 @@ bool is_loopback_host(std::string_view host) {
   if (http::same_name(host, "localhost")) return true;
   constexpr std::string_view digits_and_dots = "0123456789.";
   return host.starts_with("127.") && host.find_first_not_of(digits_and_dots) == std::string_view::npos;
+}
+
+std::optional<http::Answer> refuse_foreign_host(const http::Request& request) {
+  const auto hosts = values_of(request, "Host");
+  if (hosts.size() == 1 && is_loopback_host(hosts[0])) return std::nullopt;
+  return operators_problem("forbidden", 403, "Not under this name",
+                           "This port is on a loopback address: use localhost or that address as the host's name.");
 }
 
 void refuse_long(const http::Request& request) {

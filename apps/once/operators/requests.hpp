@@ -80,6 +80,9 @@ bool is_read(const http::Request& request);  // GET or HEAD.
 
 // Of a Host header: "127.0.0.1:9100", "localhost", "[::1]:9100": hosts that no web page can have.
 bool is_loopback_host(std::string_view host);
+// For a port on a loopback address: refuses a request under another host's name, because a page in a browser can have
+// its own name resolve to this address (DNS rebinding). Empty: it may go on.
+std::optional<http::Answer> refuse_foreign_host(const http::Request& request);
 
 // Throws unless the body is at most 4 KiB: for what is read on the server's own thread.
 void refuse_long(const http::Request& request);

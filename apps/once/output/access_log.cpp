@@ -17,6 +17,7 @@
 #include "output/text.hpp"
 #include "process/supervise.hpp"
 #include "text/rfc3339.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -31,7 +32,7 @@ double milliseconds(std::chrono::nanoseconds span) {
 
 std::string line_of(const nlohmann::ordered_json& json) {
   // A client's path may not be UTF-8.
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return text::show_invisible(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) + "\n";
 }
 
 }  // namespace

@@ -130,24 +130,21 @@ std::string show_size(std::uint64_t bytes) {
 std::string escaped(std::string_view bytes) {
   const bool text = text::valid_utf8(bytes);
   std::string out;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const char c = bytes[i];
-    const auto byte = static_cast<unsigned char>(c);
-    const auto next = i + 1 < bytes.size() ? static_cast<unsigned char>(bytes[i + 1]) : 0U;
+  const char* p = bytes.data();
+  const char* const end = p + bytes.size();
+  while (p != end) {
+    const char* const begin = p;
+    const char32_t c = text ? text::next_code_point(p) : static_cast<unsigned char>(*p++);
     if (c == '\n') {
       out += "\\n";
     } else if (c == '\t') {
       out += "\\t";
     } else if (c == '\\') {
       out += "\\\\";
-    } else if (text && byte == 0xC2 && next >= 0x80 &&
-               next <= 0x9F) {  // U+0080 to U+009F are control characters of terminals too.
-      out += number("\\x%02X\\x%02X", static_cast<unsigned>(byte), static_cast<unsigned>(next));
-      ++i;
-    } else if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !text)) {
-      out += number("\\x%02X", static_cast<unsigned>(byte));
+    } else if (text ? text::is_invisible(c) : c < 0x20 || c >= 0x7F) {
+      for (const char* byte = begin; byte != p; ++byte) out += number("\\x%02X", static_cast<unsigned char>(*byte));
     } else {
-      out += c;
+      out.append(begin, p);
     }
   }
   return out;

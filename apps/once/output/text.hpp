@@ -36,7 +36,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string show_duration(Millis span);      // "4m10s", for people.
 std::string show_size(std::uint64_t bytes);  // "1.5 MiB", for people.
 
-// For a terminal: control characters, backslashes and invalid UTF-8 become \n, \t, \\, \xNN.
+// For a terminal: controls and other invisible characters, backslashes and invalid UTF-8 become \n, \t, \\, \xNN.
 std::string escaped(std::string_view bytes);
 
 // Columns for people. The first row is the head.

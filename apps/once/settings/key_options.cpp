@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -144,21 +143,7 @@ Input digest_input(int fd, const std::string& directory, std::uint64_t limit, st
     input.beginning += bytes.substr(0, keep - std::min(keep, input.beginning.size()));
   };
   std::string block(block_bytes, '\0');
-  struct stat kind {};
-  if (fstat(fd, &kind) == 0 && S_ISREG(kind.st_mode)) {
-    off_t at = lseek(fd, 0, SEEK_CUR);
-    if (at < 0) unavailable("cannot read the position in standard input");
-    for (;;) {
-      const ssize_t count = pread(fd, block.data(), block.size(), at);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) unavailable("cannot read standard input");
-      if (count == 0) break;
-      at += count;
-      take(std::string_view(block).substr(0, static_cast<std::size_t>(count)));
-    }
-    input.digest = digest.finish();
-    return input;
-  }
+  // Also of a file, which may change before the command reads it.
   Fd spool(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!spool) {  // A file system without O_TMPFILE.
     std::string name = directory + "/once-input-XXXXXX";

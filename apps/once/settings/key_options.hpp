@@ -57,14 +57,14 @@ FingerprintParts parse_fingerprint(std::string_view text);
 // Standard input, read to its end and digested.
 struct Input {
   Sha256 digest{};
-  Fd spool;  // The same bytes for the command, from the beginning. Empty: use standard input itself.
+  Fd spool;  // The same bytes for the command, from the beginning. Empty: standard input was not read.
   std::uint64_t bytes = 0;
   std::string beginning;  // As much of it as was asked for.
 };
 
-// A redirected file is read in place. Everything else is copied to an unlinked file in `directory`, so that it needs
-// disk, not memory. `keep` bytes of its beginning are kept in memory. Throws Exception: misuse above `limit` bytes,
-// unavailable if it cannot be read or copied.
+// Everything is copied to an unlinked file in `directory`, so that it needs disk, not memory, and the command gets the
+// bytes that were compared: a redirected file may change meanwhile. `keep` bytes of its beginning are kept in memory.
+// Throws Exception: misuse above `limit` bytes, unavailable if it cannot be read or copied.
 Input digest_input(int fd, const std::string& directory, std::uint64_t limit, std::size_t keep = 0);
 
 // Empty without parts.

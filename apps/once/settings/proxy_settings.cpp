@@ -379,7 +379,8 @@ std::vector<Setting> table() {
       text<&ProxySettings::admin_token_file>(
           "admin-token-file", {},
           "A file with the token that the operators' API requires, or with a line for each\n"
-          "token: NAME reader|operator SHA256; needed unless HOST is a loopback address"),
+          "token: NAME reader|operator SHA256 (default on a loopback address: a new token, in a file\n"
+          "whose path is printed; another HOST needs one)"),
       text<&ProxySettings::metrics_token_file>("metrics-token-file", {},
                                                "A file with another token, which /metrics requires (default: none)"),
       text<&ProxySettings::console_origin>("console-origin", {}, console_origin_help),
@@ -393,9 +394,9 @@ std::vector<Setting> table() {
           "optional-key", "Pass requests without a key through, unprotected (default: refuse them with 400)"),
       text<&Options::key_header>("key-header", "Idempotency-Key", "The header with the key"),
       text<&Options::key_field>("key-field", {}, "JMESPath: take the key from the JSON body, not from a header"),
-      saying_who(as_list(entry("principal-header", {},
       toggle<&Options::allow_null_parts, true, false>(
           "allow-null-parts", "Accept empty parts of a key that --key-field puts together, as in join('-', [a, b])"),
+      saying_who(as_list(entry("principal-header", {},
                                "Who a client is: the value of this header; repeatable, then all values together",
                                set_principal_headers, true))),
       saying_who(text<&JwtOptions::key_file>(

@@ -29,13 +29,58 @@ namespace {
 
 constexpr std::size_t max_route_bytes = 128;
 constexpr std::size_t max_scope_bytes = 128;  // In stored form. With these limits a key always fits into max_key_bytes.
-constexpr std::size_t max_method_bytes = 32;
 constexpr std::size_t cut_route_bytes = 64;
 constexpr std::size_t digest_digits = 64;
 
 [[noreturn]] void refuse_option(const std::string& what) {
   throw Exception(ErrorKind::misuse, "http::Options::" + what);
 }
+
+// https://www.iana.org/assignments/http-methods without PRI and *; PURGE of caches, and those of UPnP.
+constexpr std::array<std::string_view, 44> known_methods{"ACL",
+                                                         "BASELINE-CONTROL",
+                                                         "BIND",
+                                                         "CHECKIN",
+                                                         "CHECKOUT",
+                                                         "CONNECT",
+                                                         "COPY",
+                                                         "DELETE",
+                                                         "GET",
+                                                         "HEAD",
+                                                         "LABEL",
+                                                         "LINK",
+                                                         "LOCK",
+                                                         "MERGE",
+                                                         "MKACTIVITY",
+                                                         "MKCALENDAR",
+                                                         "MKCOL",
+                                                         "MKREDIRECTREF",
+                                                         "MKWORKSPACE",
+                                                         "MOVE",
+                                                         "OPTIONS",
+                                                         "ORDERPATCH",
+                                                         "PATCH",
+                                                         "POST",
+                                                         "PROPFIND",
+                                                         "PROPPATCH",
+                                                         "PUT",
+                                                         "QUERY",
+                                                         "REBIND",
+                                                         "REPORT",
+                                                         "SEARCH",
+                                                         "TRACE",
+                                                         "UNBIND",
+                                                         "UNCHECKOUT",
+                                                         "UNLINK",
+                                                         "UNLOCK",
+                                                         "UPDATE",
+                                                         "UPDATEREDIRECTREF",
+                                                         "VERSION-CONTROL",
+                                                         "PURGE",
+                                                         "M-SEARCH",
+                                                         "NOTIFY",
+                                                         "SUBSCRIBE",
+                                                         "UNSUBSCRIBE"};
 
 std::string in_capitals(std::string text) {
   std::ranges::transform(text, text.begin(), text::upper);
@@ -131,7 +176,13 @@ void check(const Options& options) {
       refuse_option("methods has '" + method + "': methods are case-sensitive (RFC 9110, section 9.1): write " +
                     capitals);
     }
-    if (method.size() > max_method_bytes) refuse_option("methods has a method longer than 32 bytes: '" + method + "'");
+    // A mistyped method protects nothing, and nobody would notice.
+    if (std::ranges::find(known_methods, method) == known_methods.end()) {
+      refuse_option(
+          "methods has '" + method +
+          "', which is no known method: write GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, QUERY, or another "
+          "one of IANA's HTTP Method Registry");
+    }
   }
   if (options.methods.empty()) refuse_option("methods is empty, so nothing would be protected");
   if (options.key_field.empty() && !text::is_token(options.key_header)) {
