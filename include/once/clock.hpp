@@ -32,6 +32,9 @@ class Timers {
  public:
   using Id = std::uint64_t;
   virtual ~Timers() = default;
+  // Gets what at() needs, such as a thread, so that at() does not fail later. The engine calls it before each claim.
+  // Throws Exception(unavailable): then nothing is claimed.
+  virtual void make_ready() {}
   // Calls `fire` once, on a thread of the timers, at `at` or soon after, never inside this call.
   virtual Id at(Uptime at, Callback<void()> fire) = 0;
   // True if the timer will not fire; false if it has fired, is firing or is unknown. Does not wait.

@@ -287,6 +287,16 @@ void EngineCore::keep_input(Attempt& attempt, Request& request) const {
 
 void EngineCore::begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done) {
   const EffectivePolicy& policy = attempt->policy;
+  try {
+    options.timers->make_ready();
+  } catch (const Exception& error) {
+    tell_failed(*attempt, error.error());
+    Begin begin;
+    begin.kind = Begin::Kind::error;
+    begin.error = error.error();
+    begin.error.message += "; nothing was claimed";
+    return std::move(done)(std::move(begin));
+  }
   Caller caller;
   caller.done = std::move(done);
   // Only these two need `since`.

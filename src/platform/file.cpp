@@ -1,11 +1,57 @@
 #include "platform/file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
+#include <time.h>
 
 #include <array>
 #include <cerrno>
 
 namespace once {
+
+namespace {
+
+sigset_t file_size_signal() noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGXFSZ);
+  return set;
+}
+
+}  // namespace
+
+bool set_mode_and_owner(int fd, unsigned mode, const struct stat& model) noexcept {
+  if (geteuid() == 0 && fchown(fd, model.st_uid, model.st_gid) != 0 && errno != EPERM && errno != EINVAL) return false;
+  return fchmod(fd, mode) == 0;
+}
+
+NoFileSizeSignal::NoFileSizeSignal() noexcept {
+  const sigset_t set = file_size_signal();
+  pthread_sigmask(SIG_BLOCK, &set, &old_mask_);
+  sigset_t pending{};
+  was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+}
+
+NoFileSizeSignal::~NoFileSizeSignal() {
+  const sigset_t set = file_size_signal();
+  constexpr timespec at_once{};
+  // Ours is taken. One that was there before stays.
+  if (!was_pending_) sigtimedwait(&set, nullptr, &at_once);
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+std::optional<std::uint64_t> file_size_limit() noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
+}
+
+std::string file_size_limit_text() {
+  const std::optional<std::uint64_t> limit = file_size_limit();
+  if (!limit) return {};
+  return " (this process may write files of up to " + std::to_string(*limit) +
+         " bytes: RLIMIT_FSIZE, as by ulimit -f or LimitFSIZE=)";
+}
 
 int read_all(int fd, std::size_t max_bytes, std::string& out) {
   out.clear();

@@ -1,9 +1,13 @@
 // File descriptors, and small files whole.
 #pragma once
 
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,6 +38,28 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+// For a file that this process has just made: its mode, whatever the umask, and, if this process is root's, the owner
+// and group of `model`, which is for the same users. SQLite does that for its side files. False: see errno.
+bool set_mode_and_owner(int fd, unsigned mode, const struct stat& model) noexcept;
+
+// While it lives, a write of this thread beyond RLIMIT_FSIZE only fails (EFBIG). Otherwise the kernel sends the thread
+// SIGXFSZ too, which ends the process, and a library must not change what signals do in a program.
+class NoFileSizeSignal {
+ public:
+  NoFileSizeSignal() noexcept;
+  NoFileSizeSignal(const NoFileSizeSignal&) = delete;
+  NoFileSizeSignal& operator=(const NoFileSizeSignal&) = delete;
+  ~NoFileSizeSignal();
+
+ private:
+  sigset_t old_mask_{};
+  bool was_pending_ = false;
+};
+
+// RLIMIT_FSIZE in bytes; empty: no limit. And as a part of an error message, " (... RLIMIT_FSIZE ...)", or empty.
+std::optional<std::uint64_t> file_size_limit() noexcept;
+std::string file_size_limit_text();
 
 // 0 and the bytes in `out`, or errno. EFBIG: there are more than `max_bytes`, and `out` begins with these. Blocks.
 int read_all(int fd, std::size_t max_bytes, std::string& out);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <map>
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include "platform/forks.hpp"
+#include "platform/thread.hpp"
 
 namespace once {
 
@@ -82,12 +84,18 @@ class SystemTimers final : public Timers {
     }
   }
 
+  void make_ready() override {
+    if (is_ready_.load(std::memory_order_relaxed)) return;
+    const std::lock_guard lock(state_->mutex);
+    start();
+  }
+
   Id at(Uptime at, Callback<void()> fire) override {
     const std::lock_guard lock(state_->mutex);
+    start();  // First: if it throws, the timer does not exist.
     const Id id = ++state_->last_id;
     const auto [place, added] = state_->queue.emplace(std::pair(at, id), std::move(fire));
     state_->when.emplace(id, at);
-    if (!thread_.joinable()) thread_ = std::thread([state = state_] { run(*state); });
     if (place == state_->queue.begin()) state_->wake.notify_one();
     return id;
   }
@@ -115,6 +123,13 @@ class SystemTimers final : public Timers {
     bool stopping = false;
   };
 
+  // Call it under the lock.
+  void start() {
+    if (thread_.joinable()) return;
+    thread_ = start_thread_of("timers", [state = state_] { run(*state); });
+    is_ready_.store(true, std::memory_order_relaxed);
+  }
+
   static void run(State& state) {
     std::unique_lock lock(state.mutex);
     while (!state.stopping) {
@@ -140,6 +155,7 @@ class SystemTimers final : public Timers {
 
   std::shared_ptr<State> state_;
   std::thread thread_;
+  std::atomic<bool> is_ready_{false};  // The thread runs.
   const unsigned forks_ = forks();
 };
 

@@ -4,8 +4,12 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include <once/error.hpp>
 
 namespace once {
 
@@ -24,6 +28,19 @@ std::thread start_thread(Run run) {
   } catch (...) {  // Restores the caller's signals, then rethrows.
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
+  }
+}
+
+// The same, for callers that report Exceptions. Throws Exception(unavailable) that begins with `who`.
+template <class Run>
+std::thread start_thread_of(const std::string& who, Run run) {
+  try {
+    return start_thread(std::move(run));
+  } catch (const std::system_error& error) {
+    throw Exception(ErrorKind::unavailable,
+                    who + ": cannot start a thread: " + error.code().message() +
+                        ": raise the limit of processes and threads (ulimit -u, TasksMax=, a container's limit of "
+                        "pids) or of memory");
   }
 }
 
