@@ -157,6 +157,7 @@ struct SweepOptions {
   Time expired_before{};                              // Records with expires_at <= this are removed.
   std::shared_ptr<Offload> offload;                   // Where their offloaded results are. Empty: nowhere.
   std::function<bool(std::size_t removed)> progress;  // Called between slices; false stops. May be empty.
+  std::size_t limit = 0;  // At most about so many records, 1 to 10 000; the others are left for the next call. 0: all.
 };
 
 struct Swept {

@@ -24,7 +24,11 @@ constexpr std::string_view scheme = "file:";
 class DirectoryOffload final : public Offload {
  public:
   explicit DirectoryOffload(std::string directory) : directory_(std::move(directory)) {
-    if (mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) throw Exception(failure("make", directory_));
+    if (mkdir(directory_.c_str(), 0700) == 0) {
+      if (chmod(directory_.c_str(), 0700) != 0) throw Exception(failure("make", directory_));  // Whatever the umask.
+    } else if (errno != EEXIST) {
+      throw Exception(failure("make", directory_));
+    }
     if (access(directory_.c_str(), R_OK | X_OK) != 0) throw Exception(failure("read", directory_));
   }
 
@@ -62,7 +66,8 @@ class DirectoryOffload final : public Offload {
 
  private:
   static Error failure(std::string_view what, const std::string& path, int error = errno) {
-    return {ErrorKind::unavailable, "cannot " + std::string(what) + " " + path + ": " + std::strerror(error)};
+    return {ErrorKind::unavailable, "cannot " + std::string(what) + " " + path + ": " + std::strerror(error) +
+                                        (error == EFBIG ? file_size_limit_text() : std::string())};
   }
 
   static OffloadAnswer foreign(const std::string& location) {
@@ -87,9 +92,11 @@ class DirectoryOffload final : public Offload {
 
   // False: see errno. True: the file and its name are durable.
   bool write(const std::string& beside, const std::string& path, std::string_view bytes) const {
+    const NoFileSizeSignal no_signal;
     {
       const Fd file(open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-      if (!file) return false;
+      struct stat model {};
+      if (!file || stat(directory_.c_str(), &model) != 0 || !set_mode_and_owner(file.get(), 0600, model)) return false;
       while (!bytes.empty()) {
         const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
         if (count < 0 && errno == EINTR) continue;

@@ -418,12 +418,13 @@ Swept sweep(Store& store, const SweepOptions& options) {
   Swept swept;
   std::optional<Error> unreadable;
   const auto go_on = [&] { return !options.progress || options.progress(swept.removed); };
+  std::size_t at_once = options.limit == 0 ? sweep_slice : options.limit;
   if (options.offload) {
     // Records with offloaded results are removed one by one, each before its result. In the other order a record could
     // be left whose result is missing.
     ListQuery query;
     query.expired_at = options.expired_before;
-    query.limit = page_records;
+    query.limit = options.limit == 0 ? page_records : options.limit;
     bool more = true;
     while (more && go_on()) {
       ListPage page = blocking::list(store, query);
@@ -449,14 +450,16 @@ Swept sweep(Store& store, const SweepOptions& options) {
         if (swept.error) return swept;
       }
       query.cursor = std::move(page.cursor);
-      more = !query.cursor.empty();
+      more = !query.cursor.empty() && options.limit == 0;
+      // Not those of later pages, whose results are not removed yet.
+      if (options.limit != 0) at_once = page.records.size() - swept.removed;
     }
   }
-  bool more = true;
+  bool more = at_once > 0;
   while (more && go_on()) {
-    SweepAnswer answer = blocking::sweep(store, options.expired_before, sweep_slice);
+    SweepAnswer answer = blocking::sweep(store, options.expired_before, at_once);
     swept.removed += answer.removed;
-    more = answer.more;
+    more = answer.more && options.limit == 0;
     if (!answer.error) continue;
     if (answer.error->kind != ErrorKind::corrupt) {
       swept.error = std::move(answer.error);

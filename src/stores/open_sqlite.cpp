@@ -22,6 +22,8 @@ SqliteOptions sqlite_options(Url& url) {
   take("create", options.create);
   take("create_directories", options.create_directories);
   take("allow_hard_links", options.allow_hard_links);
+  take("allow_shared_file_system", options.allow_shared_file_system);
+  take("read_only", options.read_only);
   options.allow_clear = url.take_flag("write_clear").value_or(false);
   take("busy_timeout", options.busy_timeout);
   take("work_timeout", options.work_timeout);
@@ -29,8 +31,8 @@ SqliteOptions sqlite_options(Url& url) {
   take("cache_bytes", options.cache_bytes);
   take("recent_keys", options.recent_keys);
   url.refuse_rest(
-      "create, create_directories, allow_hard_links, write_clear, busy_timeout, work_timeout, checkpoint_pages, "
-      "cache_bytes, recent_keys");
+      "create, create_directories, allow_hard_links, allow_shared_file_system, read_only, write_clear, busy_timeout, "
+      "work_timeout, checkpoint_pages, cache_bytes, recent_keys");
   if (options.path.empty()) url.refuse("the path of the file is missing, as in sqlite:/var/lib/once/once.db");
   if (options.path.starts_with("//")) url.refuse("write one slash: sqlite:/path/to/file.db");
   return options;

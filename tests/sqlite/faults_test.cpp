@@ -30,6 +30,7 @@
 #include <gtest/gtest.h>
 
 #include <once/error.hpp>
+#include <once/gate.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
@@ -146,7 +147,6 @@ TEST_F(SqliteFaults, AFileSizeLimitRefusesWritesAndLosesNothing) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);
     const auto store = make_sqlite_store({.path = scratch_.file()});
     constexpr rlimit limit{256 * 1024, RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
@@ -192,6 +192,55 @@ TEST_F(SqliteFaults, ACheckpointThatFailsDoesNotFailWritesAndIsTriedAgain) {
   EXPECT_EQ(stores::sqlite_status(*store).value().checkpoint_error, "");
   EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
   EXPECT_EQ(blocking::list(*store, {.limit = 1000}).records.size(), 120U);
+}
+
+// To touch a page of it would raise SIGBUS.
+TEST_F(SqliteFaults, CutIndexOfTheLogIsAnError) {
+  const auto store = open();
+  put(*store, "a#1");
+  std::filesystem::resize_file(scratch_.file() + "-shm", 0);
+  for (const Answer& answer : {blocking::insert(*store, plain_record("b#1")), blocking::get(*store, "a#1")}) {
+    ASSERT_EQ(answer.status, Answer::Status::failed);
+    EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
+    EXPECT_THAT(answer.error.message, HasSubstr("-shm file was cut"));
+  }
+}
+
+TEST_F(SqliteFaults, ClaimWithoutRoomForItsFinishIsRefused) {
+  const auto store = open();
+  put(*store, "a#1");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 64 * 1024;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Answer claim = blocking::insert(*store, plain_record("b#1"));
+  const Answer replay = blocking::insert(*store, plain_record("a#1"));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(claim.status, Answer::Status::failed);
+  EXPECT_THAT(claim.error.message, AllOf(HasSubstr("no room is left"), HasSubstr("65536 bytes: RLIMIT_FSIZE")));
+  EXPECT_EQ(replay.status, Answer::Status::refused) << replay.error.message;
+}
+
+TEST_F(SqliteFaults, ReaderNeedsNoLockFileAndChangesNothing) {
+  put(*open(), "a#1");
+  std::filesystem::remove(scratch_.file() + "-lock");
+  const auto reader = make_sqlite_store({.path = scratch_.file(), .read_only = true});
+  EXPECT_NE(blocking::get(*reader, "a#1").record, nullptr);
+  EXPECT_EQ(blocking::list(*reader, {}).records.size(), 1U);
+  EXPECT_THAT(stores::check_sqlite(*reader), IsEmpty());
+  EXPECT_EQ(reader->gate()->mark(), GateMark());
+  const Answer write = blocking::insert(*reader, plain_record("b#1"));
+  EXPECT_EQ(write.error.kind, ErrorKind::misuse);
+  EXPECT_THAT(write.error.message, HasSubstr("read_only=1"));
+  EXPECT_FALSE(std::filesystem::exists(scratch_.file() + "-lock"));
+  put(*open(), "b#1");  // By another store, which the reader sees.
+  EXPECT_NE(blocking::get(*reader, "b#1").record, nullptr);
+}
+
+TEST_F(SqliteFaults, ReaderMakesNoFile) {
+  EXPECT_THROW(make_sqlite_store({.path = scratch_.file(), .read_only = true}), Exception);
+  EXPECT_FALSE(std::filesystem::exists(scratch_.file()));
 }
 
 TEST_F(SqliteFaults, ASyncThatFailsLeavesTheWriteInDoubt) {

@@ -13,13 +13,13 @@ namespace open_sqlite_test {
 
 // Every member, so that a new one does not compile until it is named here: with a parameter below, or for tests.
 auto members(const SqliteOptions& options) {
-  const auto& [path, allow_hard_links, create, create_directories, allow_clear, busy_timeout, work_timeout,
-               checkpoint_pages, cache_bytes, recent_keys, clock, boot_id, vfs] = options;
+  const auto& [path, allow_hard_links, create, create_directories, read_only, allow_shared_file_system, allow_clear,
+               busy_timeout, work_timeout, checkpoint_pages, cache_bytes, recent_keys, clock, boot_id, vfs] = options;
   static_cast<void>(clock);  // These three are for tests, which make the store without a URL.
   static_cast<void>(boot_id);
   static_cast<void>(vfs);
-  return std::tie(path, allow_hard_links, create, create_directories, allow_clear, busy_timeout, work_timeout,
-                  checkpoint_pages, cache_bytes, recent_keys);
+  return std::tie(path, allow_hard_links, create, create_directories, read_only, allow_shared_file_system, allow_clear,
+                  busy_timeout, work_timeout, checkpoint_pages, cache_bytes, recent_keys);
 }
 
 constexpr std::size_t count = std::tuple_size_v<decltype(members(std::declval<const SqliteOptions&>()))>;
@@ -29,6 +29,8 @@ const std::string urls[] = {"sqlite:other.db",
                             "sqlite:a.db?allow_hard_links=1",
                             "sqlite:a.db?create=0",
                             "sqlite:a.db?create_directories=1",
+                            "sqlite:a.db?read_only=1",
+                            "sqlite:a.db?allow_shared_file_system=1",
                             "sqlite:a.db?write_clear=1",
                             "sqlite:a.db?busy_timeout=250ms",
                             "sqlite:a.db?work_timeout=2s",

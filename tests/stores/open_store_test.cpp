@@ -135,7 +135,8 @@ TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(
       refusal("sqlite:/tmp/x.db?durability=full"),
       AllOf(HasSubstr("unknown parameter 'durability'"),
-            HasSubstr("create, create_directories, allow_hard_links, write_clear, busy_timeout, work_timeout, ")));
+            HasSubstr(
+                "create, create_directories, allow_hard_links, allow_shared_file_system, read_only, write_clear, ")));
 }
 
 TEST_F(OpenStore, RefusesWhatIsMalformedByName) {

@@ -24,6 +24,8 @@ namespace once {
 //   create=0|1               make the file if it is missing; default 1
 //   create_directories=0|1   make missing directories above it as well; default 0
 //   allow_hard_links=0|1     open a file that has more names (hard links); default 0
+//   read_only=0|1            only read, for people who look; default 0
+//   allow_shared_file_system=0|1   open a file on FUSE, NFS and the like; default 0
 //   busy_timeout=5s          how long a write waits for other programs; a number and ms, s, m or h; 0ms to 10m
 //   work_timeout=1s          how long the user's own writes, which commit with a result, may run; 1ms to 1m
 //   checkpoint_pages=4000    pages of 4 KiB that the log grows by between two copies into the file; 100 to 1000000

@@ -34,6 +34,18 @@ struct SqliteOptions {
   // Create missing directories too, with mode 0700. Otherwise a missing directory is Exception(unavailable).
   bool create_directories = false;
 
+  // Only read, for people who look: the program needs no permission to write, makes no file unless SQLite needs its
+  // index of the log, and every change fails as misuse. Reads may then show a commit whose sync failed, or is not done
+  // yet. If the directory cannot be written and there is no log, the file is read as it is. Otherwise a log without an
+  // index
+  // (<path>-shm) cannot be read: copy both files to a directory of your own.
+  bool read_only = false;
+
+  // Open a file on a file system that hosts or mounts may share without sharing its locks and mapped pages: FUSE, NFS,
+  // SMB, CIFS, 9p, virtiofs, Ceph and others. Set it only if all programs run on one host and open the file by the same
+  // path. Otherwise: Exception(misuse).
+  bool allow_shared_file_system = false;
+
   // Let a program without seal keys claim operations in a file that holds, or ever held, sealed records
   // (once/seal.hpp). The first sealed record marks the file. From then on a claim in the clear fails as misuse, in
   // every program that has it open: a program that was not told of the keys must not store payloads in the clear. A
@@ -71,8 +83,9 @@ struct SqliteOptions {
 };
 
 // Opens the store, and creates and migrates the file as needed. Throws Exception:
-// - misuse: an option out of range; a file of another program, of a newer version or with a second name; the child of a
-//   fork; a clock that cannot be compared with that of the others (below, Time).
+// - misuse: an option out of range; a file of another program, of a newer version, with a second name, or on a file
+//   system that cannot keep it safe; the child of a fork; a clock that cannot be compared with that of the others
+//   (below, Time).
 // - corrupt: not a database, or damaged.
 // - unavailable: no such directory, no permission, held by another program, disk full.
 //
@@ -131,12 +144,13 @@ struct SqliteStatus {
   std::string sqlite_version;    // Of the library in use: "3.40.1".
   int schema_version = 0;        // Of the file.
   std::uint64_t file_bytes = 0;
-  std::uint64_t log_bytes = 0;   // Of <path>-wal. If much more than checkpoint_pages, some reader never ends.
-  std::string boot_id;           // Of this boot of the host, as this process sees it; the file has the same.
-  Uptime uptime_ahead{0};        // This process's CLOCK_BOOTTIME minus the host's; not 0 in a time namespace.
-  Time clock_set_at{};           // The wall clock at the first open of this boot.
-  Millis clock_ahead{0};         // The store's time minus the wall clock, now.
-  std::string checkpoint_error;  // Why the last copy of the log into the file failed, or empty.
+  std::uint64_t log_bytes = 0;     // Of <path>-wal. If much more than checkpoint_pages, some reader never ends.
+  std::string boot_id;             // Of this boot of the host, as this process sees it; the file has the same.
+  Uptime uptime_ahead{0};          // This process's CLOCK_BOOTTIME minus the host's; not 0 in a time namespace.
+  Time clock_set_at{};             // The wall clock at the first open of this boot.
+  Millis clock_ahead{0};           // The store's time minus the wall clock, now.
+  std::string shared_file_system;  // Its name, if SqliteOptions::allow_shared_file_system was needed. Otherwise empty.
+  std::string checkpoint_error;    // Why the last copy of the log into the file failed, or empty.
 };
 
 // Empty if `store` is not from make_sqlite_store(). Throws nothing; thread-safe.

@@ -2,6 +2,10 @@
 
 #include <cstring>
 
+#include "platform/file.hpp"
+#include "text/ascii.hpp"
+#include "text/percent.hpp"
+
 namespace once::stores::sqlite {
 
 namespace {
@@ -12,12 +16,20 @@ std::string system_reason(sqlite3* db) {
   return number == 0 ? std::string() : std::string(" (") + std::strerror(number) + ")";
 }
 
+bool is_plain_in_uri(char c) noexcept {
+  return text::is_letter_or_digit(c) || c == '/' || c == '-' || c == '_' || c == '.';
+}
+
 }  // namespace
 
-Connection::Connection(const std::string& path, const std::string& vfs, Millis busy_timeout) : path_(path) {
+Connection::Connection(const std::string& path, const std::string& vfs, Millis busy_timeout, Mode mode) : path_(path) {
   // The path has no symbolic link: SQLite would follow it, and have its log in another place.
-  constexpr int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
-  const int code = sqlite3_open_v2(path.c_str(), &db_, flags, vfs.empty() ? nullptr : vfs.c_str());
+  const int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW |
+                    (mode == Mode::write ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) |
+                    (mode == Mode::immutable ? SQLITE_OPEN_URI : 0);
+  const std::string name =
+      mode == Mode::immutable ? "file:" + text::percent_encoded(path, is_plain_in_uri) + "?immutable=1" : path;
+  const int code = sqlite3_open_v2(name.c_str(), &db_, flags, vfs.empty() ? nullptr : vfs.c_str());
   if (code != SQLITE_OK) {
     const SqlError failure = error(code);
     sqlite3_close_v2(db_);
@@ -53,8 +65,10 @@ SqlError Connection::error(int code) const {
       return {ErrorKind::unavailable,
               where + "another program holds the file, such as a sqlite3 shell inside a transaction: " + detail, code};
     case SQLITE_FULL:
-      return {ErrorKind::unavailable,
-              where + "no space left for it" + system_reason(db_) + ": free some, then try again", code};
+      return {
+          ErrorKind::unavailable,
+          where + "no space left for it" + system_reason(db_) + ": free some, then try again" + file_size_limit_text(),
+          code};
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH:
@@ -66,7 +80,9 @@ SqlError Connection::error(int code) const {
           code};
     case SQLITE_CANTOPEN:
       return {ErrorKind::unavailable,
-              where + "cannot be opened" + system_reason(db_) + ": check the path and the permissions", code};
+              where + "cannot be opened" + system_reason(db_) +
+                  ": check the path, and the permissions of the file, of the files beside it and of its directory",
+              code};
     case SQLITE_IOERR:
       return {ErrorKind::unavailable, where + "input or output failed" + system_reason(db_) + ": " + detail, code};
     case SQLITE_NOMEM:

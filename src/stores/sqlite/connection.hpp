@@ -29,8 +29,13 @@ class SqlError : public Exception {
 // One connection. Used by one thread at a time.
 class Connection {
  public:
+  enum class Mode : std::uint8_t {
+    write,
+    read,
+    immutable,  // Reads the file as it is, without its log, locks or side files: nobody may write it.
+  };
   // Opens an existing file. Throws SqlError.
-  Connection(const std::string& path, const std::string& vfs, Millis busy_timeout);
+  Connection(const std::string& path, const std::string& vfs, Millis busy_timeout, Mode mode = Mode::write);
   // The user's own, which stays open.
   Connection(sqlite3* user, std::string path) noexcept : path_(std::move(path)), db_(user), is_users_(true) {}
   ~Connection();

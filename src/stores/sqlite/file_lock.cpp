@@ -17,6 +17,8 @@
 
 #include <once/error.hpp>
 
+#include "platform/file.hpp"
+
 namespace once::stores::sqlite {
 
 namespace {
@@ -64,13 +66,14 @@ FileLock::~FileLock() { close(); }
 void FileLock::open() {
   file_.open([this] {
     struct stat model {};
-    const mode_t mode = stat(model_.c_str(), &model) == 0 ? model.st_mode & 0666U : mode_t{0600};
+    const bool has_model = stat(model_.c_str(), &model) == 0;
+    const mode_t mode = has_model ? model.st_mode & 0666U : mode_t{0600};
     int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    // umask may have removed permissions of the model. A failure leaves a stricter file, which others report.
-    if (fd >= 0 && fchmod(fd, mode) != 0) {
+    // A failure leaves a stricter file, which others report.
+    if (fd >= 0 && !(has_model ? set_mode_and_owner(fd, mode, model) : fchmod(fd, mode) == 0)) {
       const int number = errno;
       ::close(fd);
-      fail(path_, "set the mode of", number);
+      fail(path_, "set the mode and owner of", number);
     }
     if (fd < 0 && errno == EEXIST) fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) fail(path_, "open", errno);

@@ -44,7 +44,8 @@ static_assert(sizeof(LogNotes) == 48, "several programs share it");
 // releases nothing.
 class FileLock {
  public:
-  // Creates the file if it is missing, with the permissions of `model`. Throws Exception(unavailable).
+  // Creates the file if it is missing, with the permissions of `model`, and its owner if
+  // this process is root's. Throws Exception(unavailable).
   FileLock(std::string path, std::string model);
   ~FileLock();
   FileLock(const FileLock&) = delete;

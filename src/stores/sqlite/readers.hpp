@@ -25,9 +25,16 @@ class Readers {
   Reading::Found find(const std::string& key);
   ListPage list(const ListQuery& query);
   [[nodiscard]] std::vector<std::string> check(SqliteCheck how) const;
+  // With SqliteOptions::read_only: calls `use(connection)` for what is read once.
+  template <class Use>
+  void once(Use&& use) const {
+    use(open()->connection());
+  }
 
  private:
   class Lent;
+
+  [[nodiscard]] std::unique_ptr<Reading> open() const;
 
   const StoreFile& file_;
   const RecentKeys& recent_;

@@ -47,14 +47,14 @@ struct Cursor {
 
 }  // namespace
 
-Reading::Reading(const std::string& path, const std::string& vfs, Millis busy_timeout)
-    : connection_(path, vfs, busy_timeout),
+Reading::Reading(const std::string& path, const std::string& vfs, Millis busy_timeout, Connection::Mode mode)
+    : connection_(path, vfs, busy_timeout, mode),
       keys_(connection_),
       row_(connection_),
       outside_(path + "-lock"),
       begin_(connection_, "BEGIN"),
       end_(connection_, "COMMIT") {
-  connection_.run("PRAGMA cache_size = -2048; PRAGMA query_only = ON");
+  connection_.run("PRAGMA cache_size = -2048; PRAGMA query_only = ON; PRAGMA temp_store = MEMORY");
 }
 
 Reading::Found Reading::find(std::string_view key, const HashKey& hash_key, const RecentKeys& recent) {

@@ -24,7 +24,10 @@ namespace once::stores::sqlite {
 // for a malformed row. After that, do not use the connection again.
 class Reading {
  public:
-  Reading(const std::string& path, const std::string& vfs, Millis busy_timeout);
+  // `mode`: not Mode::write, unless a writer of this process has the file open.
+  Reading(const std::string& path, const std::string& vfs, Millis busy_timeout, Connection::Mode mode);
+
+  [[nodiscard]] Connection& connection() noexcept { return connection_; }
 
   struct Found {
     std::optional<Row> row;
@@ -42,7 +45,7 @@ class Reading {
  private:
   // Inside a transaction.
   bool is_right(const Known& known, const Ends& ends) noexcept {
-    return ends.continue_from(known) && outside_.none_since(known.writes, connection_);
+    return known.writes != 0 && ends.continue_from(known) && outside_.none_since(known.writes, connection_);
   }
 
   Connection connection_;

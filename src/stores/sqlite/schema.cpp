@@ -298,7 +298,7 @@ std::int64_t hash_of(const HashKey& key, std::string_view bytes) noexcept {
   return static_cast<std::int64_t>(a ^ b ^ c ^ d);
 }
 
-StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot boot, bool is_alone) {
+StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot boot, bool is_alone, bool may_write) {
   const auto read = [&]() -> std::optional<StoredClock> {
     const auto offset = meta_number(connection, "clock_offset_ms");
     const auto set_at = meta_number(connection, "clock_set_at_ms");
@@ -314,16 +314,19 @@ StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot bo
                         "/proc/sys/kernel/random/boot_id, or end the other processes first");
   };
   if (auto known = read()) return *known;
-  Transaction transaction(connection);
+  std::optional<Transaction> transaction;
+  if (may_write) transaction.emplace(connection);
   if (auto known = read()) return *known;
   const Time wall = clock.now();
   const auto uptime = std::chrono::floor<Millis>(clock.uptime() - boot.clock_ahead);
   const Time reached(Millis(meta_number(connection, "time_seen_ms").value_or(0)));
   const Millis offset = std::max(wall, reached).time_since_epoch() - uptime;
-  set_meta(connection, "boot_id", boot.id);
-  set_meta(connection, "clock_offset_ms", offset.count());
-  set_meta(connection, "clock_set_at_ms", unix_ms(wall));
-  transaction.commit();
+  if (may_write) {
+    set_meta(connection, "boot_id", boot.id);
+    set_meta(connection, "clock_offset_ms", offset.count());
+    set_meta(connection, "clock_set_at_ms", unix_ms(wall));
+    transaction->commit();
+  }
   return {std::move(boot), offset, wall};
 }
 

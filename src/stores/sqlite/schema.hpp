@@ -69,7 +69,9 @@ struct StoredClock {
 //    take over a live claim.
 //
 // Throws Exception(misuse) for B.
-StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot boot, bool is_alone);
+// Without `may_write` it only reads, and uses the wall clock where the file has no offset of this boot.
+StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot boot, bool is_alone,
+                         bool may_write = true);
 
 // Stores that the store's time has reached `now`. Inside a transaction.
 void note_time(Connection& connection, Time now);

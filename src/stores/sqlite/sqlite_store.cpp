@@ -15,10 +15,12 @@
 #include <vector>
 
 #include "platform/completion_loop.hpp"
+#include "platform/thread.hpp"
 #include "platform/wait.hpp"
 #include "stores/sqlite/companions.hpp"
 #include "stores/sqlite/driven.hpp"
 #include "stores/sqlite/file_names.hpp"
+#include "stores/sqlite/file_system.hpp"
 #include "stores/sqlite/fork_guard.hpp"
 #include "stores/sqlite/key_index.hpp"
 #include "stores/sqlite/operation.hpp"
@@ -71,11 +73,15 @@ Answer answered(Work&& work) {
 class SqliteStore final : public Store, public StoreGate {
  public:
   // Without a thread somebody calls turn() instead.
-  SqliteStore(SqliteOptions options, bool has_thread)
-      : file_(std::move(options)), writer_(file_, recent_keys_), readers_(file_, recent_keys_) {
+  SqliteStore(SqliteOptions options, bool has_thread) : file_(std::move(options)), readers_(file_, recent_keys_) {
+    if (file_.options().read_only) {
+      readers_.once([this](Connection& connection) { file_.learn(connection, true); });
+      return;
+    }
+    writer_.emplace(file_, recent_keys_);
     if (!has_thread) return;
-    thread_ = std::thread([this] {
-      writer_.run();
+    thread_ = start_thread_of(name(), [this] {
+      writer_->run();
       if (!orphaned_ || file_.is_forked()) return;
       thread_.detach();
       delete this;
@@ -95,7 +101,7 @@ class SqliteStore final : public Store, public StoreGate {
     }
     if (store->thread_.get_id() != std::this_thread::get_id()) return;
     store->orphaned_ = true;
-    store->writer_.stop();
+    store->writer_->stop();
     static_cast<void>(store.release());
   }
 
@@ -103,15 +109,16 @@ class SqliteStore final : public Store, public StoreGate {
   SqliteStore& operator=(const SqliteStore&) = delete;
 
   ~SqliteStore() override {
-    writer_.stop();
+    if (!writer_) return;
+    writer_->stop();
     if (thread_.joinable()) {
       thread_.join();
     } else {
-      writer_.run();  // What is left, of a store without a thread.
+      writer_->run();  // What is left, of a store without a thread.
     }
   }
 
-  bool turn() { return writer_.turn(); }
+  bool turn() { return writer_ && writer_->turn(); }
 
   void insert(RecordPtr record, Done done) override {
     write(Operation::Kind::insert, std::move(record), {}, std::move(done));
@@ -179,7 +186,7 @@ class SqliteStore final : public Store, public StoreGate {
     operation->now = now;
     operation->limit = limit;
     operation->swept = std::move(done);
-    writer_.push(std::move(operation));
+    writer_->push(std::move(operation));
   }
 
   void cut_log(Callback<void(SweepAnswer)> done) {
@@ -187,7 +194,7 @@ class SqliteStore final : public Store, public StoreGate {
     auto operation = std::make_unique<Operation>();
     operation->kind = Operation::Kind::cut_log;
     operation->swept = std::move(done);
-    writer_.push(std::move(operation));
+    writer_->push(std::move(operation));
   }
 
   // --- The gate
@@ -196,6 +203,10 @@ class SqliteStore final : public Store, public StoreGate {
 
   GateMark mark() override {
     GateMark mark;
+    if (!writer_) {
+      readers_.once([&](Connection& connection) { mark = read_gate(connection); });
+      return mark;
+    }
     act([&](WritableFile& writing) { mark = read_gate(writing.connection()); });
     return mark;
   }
@@ -268,7 +279,8 @@ class SqliteStore final : public Store, public StoreGate {
     status.uptime_ahead = file_.clock().boot.clock_ahead;
     status.clock_set_at = file_.clock().set_at;
     status.clock_ahead = file_.time().now - file_.options().clock->now();
-    status.checkpoint_error = writer_.checkpoint_error();
+    status.shared_file_system = shared_file_system_of(file_.path());
+    if (writer_) status.checkpoint_error = writer_->checkpoint_error();
     return status;
   }
 
@@ -304,7 +316,7 @@ class SqliteStore final : public Store, public StoreGate {
         }
       };
       operation->swept = std::move(done);
-      writer_.push(std::move(operation));
+      writer_->push(std::move(operation));
     });
     if (answer.error) throw Exception(*answer.error);
   }
@@ -312,6 +324,11 @@ class SqliteStore final : public Store, public StoreGate {
   // Why nothing can be written from here.
   [[nodiscard]] std::optional<Error> unfit_here() const {
     if (file_.is_forked()) return forked().error;
+    if (!writer_) {
+      return Error{ErrorKind::misuse, name() +
+                                          ": it was opened only to be read (SqliteOptions::read_only, read_only=1 in "
+                                          "its URL). Nothing was written"};
+    }
     if (!Companions::is_running_here()) return std::nullopt;
     return Error{ErrorKind::misuse, name() +
                                         ": a SqliteWork writes to a store of this kind, for whose writer it would wait "
@@ -333,12 +350,12 @@ class SqliteStore final : public Store, public StoreGate {
     operation->companion = std::move(companion);
     operation->done = std::move(done);
     operation->completes_on = completion_loop();
-    writer_.push(std::move(operation));
+    writer_->push(std::move(operation));
   }
 
   Answer read(const std::string& key) {
     Reading::Found found = readers_.find(key);
-    if (found.looked_through > most_unknown_keys) writer_.learn_keys();
+    if (found.looked_through > most_unknown_keys && writer_) writer_->learn_keys();
     Answer answer = Answer::ok();
     if (found.row) {
       answer.place = Place::of(found.row->id, found.row->record).hint();
@@ -349,8 +366,8 @@ class SqliteStore final : public Store, public StoreGate {
 
   StoreFile file_;
   RecentKeys recent_keys_;
-  Writer writer_;
   Readers readers_;
+  std::optional<Writer> writer_;        // Empty: read_only.
   bool orphaned_ = false;               // Ended from a completion: the thread deletes the store.
   SqliteStore* left_before_ = nullptr;  // For the child of a fork.
   std::thread thread_;                  // The writer's. Last: it uses the others.

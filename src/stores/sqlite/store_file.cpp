@@ -11,8 +11,10 @@
 
 #include <once/error.hpp>
 
+#include "platform/file.hpp"
 #include "platform/host_boot.hpp"
 #include "stores/sqlite/file_names.hpp"
+#include "stores/sqlite/file_system.hpp"
 #include "stores/sqlite/wal_vfs.hpp"
 
 namespace once::stores::sqlite {
@@ -39,6 +41,15 @@ void sync_names_in(const std::filesystem::path& directory, const std::string& fi
   }
 }
 
+// For a file or directory that was just made: its mode, whatever the umask. What root makes belongs to the user in
+// whose directory it is, as in a home: that user comes next.
+bool adopt(const std::string& made, unsigned mode) {
+  struct stat parent {};
+  if (chmod(made.c_str(), mode) != 0) return false;
+  const Fd file(::open(made.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return file && stat(directory_of(made).c_str(), &parent) == 0 && set_mode_and_owner(file.get(), mode, parent);
+}
+
 // Creates the file and its directories if the options say so. The file's name is not synced yet.
 void make_file(const SqliteOptions& options) {
   const std::string where = "sqlite store " + options.path + ": ";
@@ -59,8 +70,11 @@ void make_file(const SqliteOptions& options) {
       made /= part;
       is_new = is_new || stat(made.c_str(), &found) != 0;
       if (!is_new) continue;
-      if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST)
+      if (mkdir(made.c_str(), 0700) == 0) {
+        if (!adopt(made.string(), 0700)) refuse("cannot set the mode and owner of " + made.string(), errno);
+      } else if (errno != EEXIST) {
         refuse("cannot create the directory " + made.string(), errno);
+      }
       sync_names_in(directory_of(made.string()), made.string(), where);
     }
   } else if (!S_ISDIR(found.st_mode)) {
@@ -81,7 +95,10 @@ void make_file(const SqliteOptions& options) {
   // (sqlite.org/howtocorrupt.html, 2.2).
   const int fd = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd >= 0) {
+    const bool adopted = stat(directory.c_str(), &found) == 0 && set_mode_and_owner(fd, 0600, found);
+    const int number = errno;
     ::close(fd);
+    if (!adopted) refuse("cannot set the mode and owner of the new file", number);
   } else if (errno != EEXIST) {
     refuse("cannot be created", errno);
   }
@@ -90,6 +107,10 @@ void make_file(const SqliteOptions& options) {
 // Creates the file if needed, and sets `path` to its only name.
 SqliteOptions prepared(SqliteOptions options) {
   options.path = followed(options.path);
+  if (options.read_only) options.create = false;
+  if (!options.allow_shared_file_system && !(options.read_only && size_of(options.path + "-wal") == 0)) {
+    refuse_shared_file_system(options.path);
+  }
   make_file(options);
   options.path = real_path(options.path);
   refuse_other_names(options.path, options.allow_hard_links);
@@ -115,6 +136,15 @@ void StoreFile::check_identity() const {
   if (asked_ != path()) check_identity(asked_);  // Through links, which may lead elsewhere now.
 }
 
+void StoreFile::check_index() const {
+  constexpr std::uint64_t least = 32 * 1024;  // Its first part (sqlite.org/walformat.html).
+  if (size_of(path() + "-shm") >= least) return;
+  throw Exception(ErrorKind::unavailable,
+                  "sqlite store " + path() +
+                      ": its -shm file was cut while it was open, so the store does not touch it: stop all programs "
+                      "that use it, and start them again");
+}
+
 void StoreFile::check_identity(const std::string& path) const {
   const Identity now = Identity::of(path);
   if (now == identity_) return;
@@ -126,9 +156,17 @@ void StoreFile::check_identity(const std::string& path) const {
 
 void StoreFile::learn(Connection& connection, bool is_alone) {
   hash_key_ = read_hash_key(connection);
+  const auto boot = [this]() -> HostBoot {
+    if (!options_.boot_id.empty()) return {.id = options_.boot_id};
+    try {
+      return host_boot();
+    } catch (const Exception&) {  // A reader claims nothing: the wall clock will do.
+      if (!options_.read_only) throw;
+      return {};
+    }
+  };
   try {
-    clock_ = settle_clock(connection, *options_.clock,
-                          options_.boot_id.empty() ? host_boot() : HostBoot{.id = options_.boot_id}, is_alone);
+    clock_ = settle_clock(connection, *options_.clock, boot(), is_alone, !options_.read_only);
   } catch (const SqlError&) {
     throw;
   } catch (const Exception& error) {

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -30,7 +31,7 @@ constexpr std::size_t aligned(std::size_t bytes) noexcept {
 
 // Placed after the base's own file structure, whose first member, the table of methods, is replaced by `methods`.
 // Methods that are not overridden go directly to the base. For the log all overrides are used, for the database only
-// reads.
+// reads and writes.
 struct Log {
   sqlite3_io_methods methods{};
   const sqlite3_io_methods* base = nullptr;
@@ -44,6 +45,15 @@ Log& log_of(sqlite3_file* file) noexcept {
   return *std::launder(reinterpret_cast<Log*>(const_cast<sqlite3_io_methods*>(file->pMethods)));
 }
 
+// SQLite calls only ENOSPC "full". A quota and a limit on the size of files are the same: nothing was written, and a
+// copy of the log makes room.
+int full_or(int code, sqlite3_file* file) noexcept {
+  if (code != SQLITE_IOERR_WRITE) return code;
+  int reason = 0;
+  log_of(file).base->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &reason);
+  return reason == EFBIG || reason == EDQUOT ? SQLITE_FULL : code;
+}
+
 int write_out(sqlite3_file* file) noexcept {
   Log& log = log_of(file);
   if (log.collected.empty()) return SQLITE_OK;
@@ -52,6 +62,7 @@ int write_out(sqlite3_file* file) noexcept {
     const std::size_t bytes = std::min(max_write_bytes, log.collected.size() - at);
     code = log.base->xWrite(file, log.collected.data() + at, static_cast<int>(bytes),
                             log.begin + static_cast<sqlite3_int64>(at));
+    code = full_or(code, file);
   }
   // Dropped on failure too: SQLite rolls back, and writes this part again.
   log.collected.clear();
@@ -90,6 +101,10 @@ int log_read(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) noe
   return read(file, data, size, offset);
 }
 
+int write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) noexcept {
+  return full_or(log_of(file).base->xWrite(file, data, size, offset), file);
+}
+
 int log_truncate(sqlite3_file* file, sqlite3_int64 size) noexcept {
   const int code = write_out(file);
   return code != SQLITE_OK ? code : log_of(file).base->xTruncate(file, size);
@@ -124,6 +139,7 @@ int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int*
   log->methods = *file->pMethods;
   log->methods.xClose = log_close;
   log->methods.xRead = read;
+  log->methods.xWrite = write;
   if ((flags & SQLITE_OPEN_WAL) != 0) {
     log->methods.xRead = log_read;
     log->methods.xWrite = log_write;

@@ -1,14 +1,21 @@
 #include "stores/sqlite/writable_file.hpp"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include <once/error.hpp>
+
+#include "platform/file.hpp"
 
 namespace once::stores::sqlite {
 
@@ -19,6 +26,8 @@ constexpr std::size_t few_keys = 64;                 // To index fewer does not 
 constexpr std::size_t many_keys = 1024;              // … and to index more takes some milliseconds.
 constexpr std::chrono::seconds quiet_time{1};        // Busy programs write more often.
 constexpr Millis note_time_every{10'000};
+constexpr std::uint64_t finish_bytes =
+    64 * 1024;  // The pages that a claim and its finish write, without a large result.
 
 // Whether the file was not written for a while, by the wall clock. Also if it does not exist.
 bool is_quiet(const std::string& path) noexcept {
@@ -32,6 +41,7 @@ bool is_quiet(const std::string& path) noexcept {
 
 WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
     : file_(file), recent_(recent), lock_(file.path() + "-lock", file.path()) {
+  const NoFileSizeSignal no_signal;
   const FileLock::Guard guard = lock();
   const bool quiet = lock_.is_alone() || is_quiet(file_.path() + "-wal");
   open();
@@ -46,6 +56,7 @@ WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
 }
 
 WritableFile::~WritableFile() {
+  const NoFileSizeSignal no_signal;
   try {
     tidy_up();
   } catch (const std::exception&) {  // The log has everything.
@@ -69,12 +80,16 @@ void WritableFile::make_ready() {
 void WritableFile::open() {
   auto opened = std::make_unique<WriterConnection>(file_, recent_);
   log_ = Identity::of(file_.path() + "-wal");
+  log_file_.reset();
+  reserved_to_ = 0;
   index_ = Identity::of(file_.path() + "-shm");
   connection_ = std::move(opened);
 }
 
 void WritableFile::check_log() const {
-  if (Identity::of(file_.path() + "-wal") == log_ && Identity::of(file_.path() + "-shm") == index_) return;
+  if (Identity::of(file_.path() + "-wal") == log_ && Identity::of(file_.path() + "-shm") == index_) {
+    return file_.check_index();
+  }
   throw Exception(ErrorKind::unavailable,
                   "sqlite store " + file_.path() +
                       ": its -wal or -shm file was deleted or replaced while it was open. Further writes would be "
@@ -216,6 +231,47 @@ void WritableFile::cut_log() {
   if (code != SQLITE_OK) throw connection.error(code);
   checkpoint_at_ = file_.options().checkpoint_pages;
   log_pages_ = 0;
+}
+
+std::uint64_t WritableFile::log_bytes() {
+  constexpr std::uint64_t frame_bytes = 4096 + 24;  // sqlite.org/fileformat2.html#walformat
+  return log_state(connection_->connection()).frames * frame_bytes;
+}
+
+bool WritableFile::can_grow_by(std::uint64_t bytes) {
+  const std::optional<std::uint64_t> limit = file_size_limit();
+  if (!limit) return true;
+  const auto pages = static_cast<std::uint64_t>(connection_->connection().number("PRAGMA page_count"));
+  return std::max(pages * 4096, log_bytes()) + bytes <= *limit;
+}
+
+// 0 or errno. Blocks are allocated behind the log's end, and its length stays. Other processes use the same ones: they
+// are for some finishes, and each group with claims looks again.
+int WritableFile::reserve_log() {
+  const LogState state = log_state(connection_->connection());
+  const std::uint64_t used = log_bytes();
+  if (reserved_in_ == state.salts && used + finish_bytes <= reserved_to_) return 0;
+  if (!log_file_) log_file_.reset(::open((file_.path() + "-wal").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!log_file_) return 0;  // The write itself will say why.
+  const NoFileSizeSignal no_signal;
+  if (fallocate(log_file_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(used), off_t{4 * finish_bytes}) != 0) {
+    return errno == ENOSPC || errno == EDQUOT ? errno : 0;  // Otherwise this file system cannot reserve.
+  }
+  reserved_in_ = state.salts;
+  reserved_to_ = used + 4 * finish_bytes;
+  return 0;
+}
+
+std::string WritableFile::why_no_room_for_claims() {
+  int reason = reserve_log();
+  if (reason != 0 && copy_log()) reason = 0;  // The log is used anew from its beginning.
+  if (reason != 0) {
+    return "sqlite store " + file_.path() + ": no space left to keep how an operation ends (" + std::strerror(reason) +
+           "): free some, then try again";
+  }
+  if (can_grow_by(finish_bytes) || (copy_log() && can_grow_by(finish_bytes))) return {};
+  return "sqlite store " + file_.path() + ": no room is left to keep how an operation ends" + file_size_limit_text() +
+         ": raise the limit";
 }
 
 std::string WritableFile::checkpoint_error() const {

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 
+#include "platform/file.hpp"
 #include "stores/sqlite/file_lock.hpp"
 #include "stores/sqlite/key_index.hpp"
 #include "stores/sqlite/log_state.hpp"
@@ -70,6 +71,11 @@ class WritableFile {
   // After a write that failed with this code. If the log had no room to grow, copies it into the file, so that its room
   // can be used again. True if that was done.
   bool made_room(int code) { return code == SQLITE_FULL && copy_log(); }
+  // Before a claim: why there is no room left for its finish too, on the disk, in a quota, or below the limit on the
+  // size of files. Empty: there is, and some is reserved behind the log. It may copy the log, to make room.
+  [[nodiscard]] std::string why_no_room_for_claims();
+  // Whether the files stay below the limit if they grow by this much.
+  [[nodiscard]] bool can_grow_by(std::uint64_t bytes);
   // Why the last copy failed, or empty. From any thread.
   [[nodiscard]] std::string checkpoint_error() const;
 
@@ -82,6 +88,8 @@ class WritableFile {
   void note_synced(const SyncedLog& synced) noexcept;
   void note_time_if_due();
   bool copy_log();
+  [[nodiscard]] std::uint64_t log_bytes();
+  [[nodiscard]] int reserve_log();
   void index_if_more_than(std::size_t few);
   [[nodiscard]] bool should_index_on_close() const noexcept;
   void tidy_up();
@@ -100,6 +108,9 @@ class WritableFile {
   std::uint32_t log_pages_ = 0;
   std::uint32_t checkpoint_at_ = file_.options().checkpoint_pages;
   Time noted_{};
+  Fd log_file_;                    // Of the -wal, to reserve room. SQLite takes no locks on it.
+  std::uint64_t reserved_to_ = 0;  // In the log …
+  std::uint64_t reserved_in_ = 0;  // … with these salts.
 
   mutable std::mutex checkpoint_error_mutex_;
   std::string checkpoint_error_;

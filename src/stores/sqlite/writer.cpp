@@ -91,6 +91,7 @@ void Writer::fill(Group& group) {
 
 // Leaves an answer in each operation.
 void Writer::write_group(Group& group) {
+  no_room_ = writing_.why_no_room_for_claims();
   std::optional<Lost> lost = try_group(group);
   if (lost && writing_.made_room(lost->code)) lost = try_group(group);
   if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
@@ -135,11 +136,18 @@ std::optional<Writer::Lost> Writer::try_group(std::span<OperationPtr> group) {
         operation->answer =
             lost.in_doubt
                 ? Answer::fail(ErrorKind::in_doubt, std::string(error.what()) + " (it may have been written anyway)")
-                : Answer::fail(error.kind(), error.what());
+            : never_fits(error, *operation) ? Answer::cannot_keep(error.what())
+                                            : Answer::fail(error.kind(), error.what());
       }
       return lost;
     }
   }
+}
+
+// A record beyond the limit on the size of files. Without its result it may fit.
+bool Writer::never_fits(const SqlError& error, const Operation& operation) {
+  return error.primary() == SQLITE_FULL && operation.kind == Operation::Kind::replace && writing_.is_ready() &&
+         !writing_.can_grow_by(record_bytes(*operation.record));
 }
 
 // Leaves the answer in it. Throws SqlError, or TransactionEnded, if the transaction was rolled back.
@@ -189,13 +197,15 @@ Answer Writer::carry_out_with_companion(const Operation& operation) {
   return answer;
 }
 
-// In a marked file no claim is made in the clear, unless the options allow it. The holder of an earlier claim may still
-// write, as its result would be lost otherwise.
-bool Writer::may_claim(const Operation& operation) {
+// No claim is made whose finish would have no room. In a marked file none is made in the clear, unless the options
+// allow it. The holder of an earlier claim may still write, because its result would be lost otherwise.
+std::optional<Answer> Writer::why_no_claim(const Operation& operation) {
   const bool claims = operation.kind == Operation::Kind::insert ||
                       (operation.kind == Operation::Kind::replace && operation.record->owner != operation.seen.owner);
-  if (!claims || is_sealed(*operation.record)) return true;
-  return file_.options().allow_clear || !writing_.is_sealed();
+  if (!claims) return std::nullopt;
+  if (!no_room_.empty()) return Answer::fail(ErrorKind::unavailable, no_room_);
+  if (is_sealed(*operation.record) || file_.options().allow_clear || !writing_.is_sealed()) return std::nullopt;
+  return refused_in_the_clear();
 }
 
 // A sealed record marks the file.
@@ -216,23 +226,23 @@ Answer Writer::carry_out(const Operation& operation) {
   Rows& rows = writing_.rows();
   std::int64_t id = 0;
   std::optional<Row> in_the_way;
-  const bool may_write = may_claim(operation);
+  std::optional<Answer> no_claim = why_no_claim(operation);
   switch (operation.kind) {
     case Operation::Kind::insert:
-      if (!may_write) {  // What is in the way is answered as ever.
+      if (no_claim) {  // What is in the way is answered as ever.
         in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
-        if (!in_the_way) return refused_in_the_clear();
+        if (!in_the_way) return *std::move(no_claim);
         break;
       }
       in_the_way = rows.insert(*operation.record, operation.encoded, id);
       if (!in_the_way) return written(*operation.record, id);
       break;
     case Operation::Kind::replace:
-      if (!may_write) {
+      if (no_claim) {
         in_the_way = rows.find(operation.record->key, operation.encoded.key_hash);
         const bool fits = in_the_way && in_the_way->record.owner == operation.seen.owner &&
                           in_the_way->record.revision == operation.seen.revision;
-        if (fits) return refused_in_the_clear();
+        if (fits) return *std::move(no_claim);
         break;
       }
       if (rows.replace(*operation.record, operation.encoded, operation.seen, id)) {

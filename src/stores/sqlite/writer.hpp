@@ -52,7 +52,8 @@ class Writer {
   void carry_out_one(Operation& operation);
   Answer carry_out(const Operation& operation);
   Answer carry_out_with_companion(const Operation& operation);
-  bool may_claim(const Operation& operation);
+  bool never_fits(const SqlError& error, const Operation& operation);
+  std::optional<Answer> why_no_claim(const Operation& operation);
   Answer written(const Record& record, std::int64_t id);
   [[nodiscard]] Answer refused_in_the_clear() const;
   void fail_all(Group& group, ErrorKind kind, const std::string& message);
@@ -68,6 +69,7 @@ class Writer {
 
   // Of its thread.
   WritableFile writing_;
+  std::string no_room_;               // WritableFile::why_no_room_for_claims(), for this group.
   std::deque<OperationPtr> backlog_;  // Taken from the queue, not yet written.
   std::deque<OperationPtr> sweeps_;
 };
