@@ -5,10 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <exception>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
+#include "process/signals.hpp"
 #include "settings/nearest.hpp"
 
 namespace {
@@ -176,17 +180,50 @@ int once_main(int argc, char** argv) {
   return invocation.action();
 }
 
+// SQLite maps the store's -shm file. If another program cuts it, to touch it raises SIGBUS. The store looks at its
+// length before each transaction; this is for the moments between (docs/decisions/mapped-files.md).
+extern "C" void on_bus_error(int /*signal*/) {
+  constexpr std::string_view text =
+      "once: a file that is mapped into memory was cut, or its disk is full or broken (SIGBUS); most likely the "
+      "store's "
+      "-shm file. If a command ran, its result is not stored, and its claim lapses. Stop all programs that use the "
+      "store, and start them again\n";
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(once::cli::exit_internal);
+  _exit(once::cli::exit_internal);
+}
+
+// What the library did not foresee: this process has no more threads or memory, or there is a bug.
+int failed(const std::exception& error) {
+  using namespace once::cli;
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    say("cannot start a thread: " + system->code().message() +
+        ": raise the limit of processes and threads (ulimit -u, TasksMax=, a container's limit of pids) or of memory");
+    return exit_unavailable;
+  }
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    say("out of memory: raise the limit of this process (ulimit -v, ulimit -d, MemoryMax=)");
+    return exit_unavailable;
+  }
+  say(std::string("internal error: ") + error.what());
+  return exit_internal;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   have_standard_streams();
+  once::cli::Signals::ignore_file_size_limit();
+  struct sigaction bus {};
+  bus.sa_handler = on_bus_error;
+  sigaction(SIGBUS, &bus, nullptr);  // execve() resets it for commands.
   int code = once::cli::exit_internal;
   try {
     code = once_main(argc, argv);
   } catch (const once::Exception& error) {
     code = once::cli::fail_with(error.error());
   } catch (const std::exception& error) {
-    once::cli::say(std::string("internal error: ") + error.what());
+    code = failed(error);
   }
   // Threads of the store may still run, so nothing is destroyed. All output is written already.
   _exit(code);

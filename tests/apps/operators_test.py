@@ -70,7 +70,7 @@ class Looking(Operators):
         self.expect(self.once("run", "--key", "failed", "--", "false"), 1)
         self.hold("held")
         self.crashed("crashed")
-        self.complete("gone", "--retention", "1ms")
+        self.complete("gone", "--retention", "1ms", "--no-sweep")
         wait_until(lambda: self.show("gone")["standing"] == "expired", "expired")
         everything = ["crashed", "done", "done2", "failed", "gone", "held"]
         self.assertEqual(self.ls(), everything)
@@ -637,7 +637,7 @@ class Deciding(Operators):
 
     def test_dry_run_changes_nothing(self):
         self.hold("k")
-        self.complete("old", "--retention", "1ms")
+        self.complete("old", "--retention", "1ms", "--no-sweep")
         before = self.show("k")
         for command in (["resolve", "--key", "k", "--as", "completed", "--reason", "r"],
                         ["release", "--key", "k", "--reason", "r"]):
@@ -1014,9 +1014,9 @@ class Removing(Operators):
 class Sweeping(Operators):
     def test_sweep(self):
         self.complete("keep")
-        self.hold("held", "--retention", "1ms")
+        self.hold("held", "--retention", "1ms", "--no-sweep")
         for number in range(3):
-            self.complete(f"old{number}", "--retention", "1ms")
+            self.complete(f"old{number}", "--retention", "1ms", "--no-sweep")
         wait_until(lambda: len(self.ls("--expired")) == 3, "expired")
         self.expect(self.once("sweep", "--dry-run"), 0, b"3 expired records would be removed\n")
         self.expect(self.once("sweep", "--expired-for", "1h"), 0, b"0 expired records removed\n")
@@ -1040,7 +1040,7 @@ class Doctor(Operators):
     def test_what_waits_for_a_person(self):
         self.hold("k")
         self.crashed("c")
-        self.complete("old", "--retention", "1ms")
+        self.complete("old", "--retention", "1ms", "--no-sweep")
         text = self.expect(self.once("doctor"), 1).stdout.decode()
         for line in ("problem  unknown", "problem  lapsed", "once ls --state unknown", "once sweep"):
             self.assertIn(line, text)

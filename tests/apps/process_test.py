@@ -83,6 +83,30 @@ class Killed(Case):
         os.killpg(process.pid, signal.SIGKILL)
         wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
 
+    def test_kill_9_of_the_group_ends_descendants_in_sessions_of_their_own(self):
+        self.fifo("go")
+        process = self.start("run", "--key", "k", "--", "sh", "-c",
+                             "setsid sh -c 'echo $$ >child; exec cat go' & echo $$ >pid; wait", start_new_session=True)
+        command, child = self.pid_in("pid"), self.pid_in("child")
+        os.killpg(process.pid, signal.SIGKILL)
+        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+
+    def test_command_killed_before_it_begins_runs_nothing(self):
+        self.fifo("go")
+        self.start("run", "--key", "k", "--", "sh", "-c", "echo $$ >pid; exec cat go")
+        self.pid_in("pid")
+        waiting = self.start("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--", "sh", "-c", "echo x >>ran")
+
+        def prepared():
+            family = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+            parents = dict(map(int, line.split()) for line in family.splitlines())
+            guards = [pid for pid, parent in parents.items() if parent == waiting.pid]
+            return [pid for pid, parent in parents.items() if parent in guards]
+        os.kill(wait_until(prepared, "its process waits")[0], signal.SIGKILL)
+        self.open_gate("go")
+        self.assertEqual(waiting.wait(), 0)  # A replay.
+        self.assertEqual(self.runs(), 0)
+
     def test_kill_9_of_the_guard_takes_the_command(self):
         process, command, child = self.start_family()
         with open(f"/proc/{command}/stat", encoding="ascii") as stat:
@@ -570,8 +594,8 @@ class Large(Case):
 
     def test_sweep_removes_large_results(self):
         for key in ("a", "b"):
-            self.expect(self.once("run", "--key", key, "--retention", "1ms" if key == "a" else "1h", "--", "head", "-c",
-                                  "2000000", "/dev/urandom", stdout=subprocess.DEVNULL), 0)
+            self.expect(self.once("run", "--key", key, "--retention", "1ms" if key == "a" else "1h", "--no-sweep", "--",
+                                  "head", "-c", "2000000", "/dev/urandom", stdout=subprocess.DEVNULL), 0)
         self.assertEqual(len(os.listdir(self.path("once.db.results"))), 2)
         wait_until(lambda: b"results outside" in self.once("sweep", "--dry-run").stdout, "the first expired")
         self.expect(self.once("sweep"), 0, b"1 expired records removed, with 1 results outside the store\n")

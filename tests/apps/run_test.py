@@ -31,6 +31,23 @@ class Replay(Case):
         self.assertEqual(self.runs(), 1)
         self.assertEqual(self.show("k")["state"], "failed")
 
+    def test_drained_input_spares_the_producer(self):
+        script = 'seq 1 200000 | "$0" run --key k "$@" -- sh -c "cat >/dev/null; echo done"; echo "${PIPESTATUS[*]}"'
+        for flags, ends in (((), "0 0"), ((), "141 0"), (("--drain-input",), "0 0")):
+            done = subprocess.run(["bash", "-c", script, harness.PROGRAM, *flags], env=self.env, cwd=self.dir,
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, f"done\n{ends}\n", done.stderr)
+
+    def test_expired_records_do_not_stay_where_nobody_sweeps(self):
+        self.expect(self.once("run", "--key", "old", "--retention", "1ms", "--", "true"), 0)
+        self.expect(self.once("run", "--key", "big", "--retention", "1ms", "--offload-limit", "4MiB", "--output-limit",
+                              "1KiB", "--", "sh", "-c", "head -c 100000 /dev/urandom | base64"), 0)
+        self.expect(self.once("run", "--key", "new", "--", "true"), 0)
+        with contextlib.closing(sqlite3.connect(self.path("once.db"))) as database:
+            labels = [row[0] for row in database.execute("SELECT label FROM records")]
+        self.assertEqual(labels, ["new"])
+        self.assertEqual(os.listdir(self.path("once.db.results")), [])
+
     def test_every_exit_code(self):
         for code in (0, 1, 2, 63, 126, 127, 128, 200, 255):
             with self.subTest(code=code):

@@ -161,7 +161,7 @@ int console(const ConsoleFlags& flags) {
         "say that they did not take place");
   }
   const Fd signals = take_end_signals();
-  const StoreAccess access = open_to_look(flags.store);
+  const StoreAccess access = open_to_look(flags.store, flags.read_only ? Missing::read : Missing::refuse);
   std::optional<AuditLog> audit;
   if (!flags.audit_log.empty()) audit.emplace(flags.audit_log);
   const AdminToken no_token("", "--admin-token-file");

@@ -69,7 +69,7 @@ class Examination {
 
   int run() {
     try {
-      access_ = open_access(options_.store, Missing::refuse);
+      access_ = open_access(options_.store, options_.probe ? Missing::refuse : Missing::read);
     } catch (const Exception& error) {
       add(Grade::problem, "open", error.what());
       return report(exit_code_of(error.kind()));
@@ -135,6 +135,12 @@ class Examination {
         show_size(status->file_bytes) + ", log " + show_size(status->log_bytes) + ", schema " +
             std::to_string(status->schema_version) + ", SQLite " + status->sqlite_version);
     look_at_names(*status);
+    if (!status->shared_file_system.empty()) {
+      add(Grade::note, "file system",
+          status->shared_file_system +
+              ": claims are safe only if all programs run on one host and open the file by this path "
+              "(allow_shared_file_system=1)");
+    }
     if (!status->checkpoint_error.empty()) {
       add(Grade::problem, "checkpoint",
           "the log could not be copied into the file: " + status->checkpoint_error +

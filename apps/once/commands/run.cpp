@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -21,9 +22,11 @@
 #include <once/engine/engine.hpp>
 #include <once/key.hpp>
 #include <once/keys/input_filter.hpp>
+#include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 #include <once/reconcile.hpp>
+#include <once/stores/sqlite.hpp>
 
 #include "commands/commands.hpp"
 #include "output/metrics_file.hpp"
@@ -68,6 +71,8 @@ struct RunOptions : WorkOptions {
   std::string derive_name = "command";
   std::string metrics_file;  // Empty: none.
   bool no_output = false;
+  bool drain_input = false;
+  bool no_sweep = false;
   bool survive = false;
   bool verbose = false;
   bool unshared_store = false;
@@ -181,6 +186,36 @@ class Run {
     }
     Signals signals;
     signals_ = &signals;
+    const int code = claim_and_run();
+    if (options_.drain_input && !has_run_) drain_input();
+    return code;
+  }
+
+  // The command would have read it. The program that writes it must not fail because this was a replay.
+  void drain_input() {
+    std::array<char, 65'536> waste;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
+    for (;;) {
+      std::array<pollfd, 2> waits{{{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
+                                   {.fd = signals_->fd(), .events = POLLIN, .revents = 0}}};
+      poll(waits.data(), waits.size(), -1);
+      while (const auto signal = signals_->next()) {
+        if (signal->number == SIGTSTP) Signals::stop_ourselves();
+        if (Signals::ends_us(signal->number)) Signals::die_of(signal->number);
+      }
+      if (waits[0].revents == 0) continue;
+      const ssize_t count = read(STDIN_FILENO, waste.data(), waste.size());
+      if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) return;
+    }
+  }
+
+  int claim_and_run() {
+    try {
+      prepare();
+    } catch (const Exception& error) {
+      outcome_ = Outcome::Kind::error;
+      say(std::string(error.what()) + ". Nothing was run.");
+      return exit_code_of(error.kind());
+    }
     try {
       access_ = open_access(options_.store, Missing::create);
       require_bytes(access_.url);
@@ -202,6 +237,7 @@ class Run {
     };
     Engine engine(std::move(engine_options));
     for (int times = 0; times < most_claims + questions_; ++times) {
+      if (prepared_ == nullptr) prepare();
       if (const std::optional<int> code = call(begin_with(engine))) return *code;
     }
     say("the lease of " + options_.lease + " expired " + std::to_string(most_claims) +
@@ -472,6 +508,9 @@ class Run {
     return finish;
   }
 
+  // Before the claim: what the system refuses now, it refuses without a trace in the store.
+  void prepare() { prepared_ = prepare_command(supervise_options(), *signals_); }
+
   SuperviseOptions supervise_options() const {
     SuperviseOptions supervise;
     supervise.command = command_;
@@ -505,7 +544,9 @@ class Run {
     const auto take_back = [&] {
       if (handed) finished = std::exchange(handed, HandedOut()).take_back();
     };
-    SuperviseOptions supervise_with = supervise_options();
+    const std::unique_ptr<PreparedCommand> prepared = std::move(prepared_);
+    has_run_ = true;
+    SuperviseOptions& supervise_with = prepared->options();
     std::vector<std::pair<std::string, std::string>> variables{
         {"ONCE_KEY", std::string(plan_.key.name())},
         {"ONCE_SCOPE", plan_.key.scope()},
@@ -526,12 +567,8 @@ class Run {
     Recorder recorder(options_.no_output ? 0 : record_limit_);
     Supervised supervised;
     try {
-      supervised = supervise(supervise_with, *signals_, recorder);
+      supervised = prepared->run(recorder);
     } catch (const CommandUnwatched& error) {  // The command may have acted: the claim's on_lapse decides.
-      return fail_with(error.error());
-    } catch (const Exception& error) {
-      take_back();
-      if (recorder.empty() && !finished) give_back(claim, error.what());
       return fail_with(error.error());
     }
     take_back();
@@ -635,6 +672,7 @@ class Run {
           say("the claim could not be renewed in time, so once stopped the command; " + std::string(words(fate)));
           return exit_lost;
         }
+        sweep_some();
         return code;
       case Finish::Kind::superseded:
       case Finish::Kind::lost:
@@ -651,6 +689,19 @@ class Run {
         return options_.on_unrecorded == "fail" ? exit_unrecorded : code;
     }
     return exit_internal;
+  }
+
+  // Removes some expired records of a file: where each call has a new key, as in a cron job, nobody else does, and the
+  // file would grow for ever. Other stores have a server for that, or a time to live.
+  void sweep_some() const {
+    if (options_.no_sweep || !stores::sqlite_status(*access_.store)) return;
+    const auto told = access_.store->time();
+    if (!told) return;
+    constexpr std::size_t most = 100;  // More than a call adds, and too few to notice.
+    const auto swept = operate::sweep(
+        *access_.store,
+        {.expired_before = told->now - told->error, .offload = access_.offload, .progress = {}, .limit = most});
+    if (swept.error && options_.verbose) say("expired records were not removed: " + swept.error->message);
   }
 
   // Completed under our own owner, but not by us.
@@ -795,8 +846,9 @@ class Run {
       return exit_code_of(error.kind);
     }
     say(error.message + ". The command runs without protection, because of --on-store-down run-unprotected.");
-    SuperviseOptions supervise_with = supervise_options();
-    supervise_with.environment =
+    if (prepared_ == nullptr) prepare();
+    has_run_ = true;
+    prepared_->options().environment =
         environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
                           {"ONCE_SCOPE", plan_.key.scope()},
                           {"ONCE_ATTEMPT", "1"},
@@ -804,7 +856,7 @@ class Run {
                           {"ONCE_DERIVED_KEY", derived_key(plan_.key.stored(), options_.derive_name)}});
     outcome_ = Outcome::Kind::unprotected;
     Recorder recorder(0);
-    const Supervised supervised = supervise(supervise_with, *signals_, recorder);
+    const Supervised supervised = prepared_->run(recorder);
     if (supervised.kind == Supervised::Kind::not_started) return not_started(supervised.error);
     if (supervised.kind == Supervised::Kind::guard_died) return guard_died("It ran without a claim.");
     return exit_code_with_output(supervised);
@@ -816,6 +868,8 @@ class Run {
   RunPlan plan_;
   Input input_;
   Signals* signals_ = nullptr;
+  std::unique_ptr<PreparedCommand> prepared_;
+  bool has_run_ = false;  // The command was begun.
   StoreAccess access_;
   std::uint64_t inline_limit_ = 0;
   std::uint64_t record_limit_ = 0;
@@ -906,6 +960,12 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   run->add_option("--input-limit", options->input_limit, "With --fingerprint stdin: the largest standard input to read")
       ->capture_default_str();
+  run->add_flag(
+      "--drain-input", options->drain_input,
+      "When the command does not run, as for a replay, read standard input to its end, so that a program that\n"
+      "writes to it does not end by SIGPIPE");
+  run->add_flag("--no-sweep", options->no_sweep,
+                "Leave expired records to `once sweep`: do not remove some of them after the run (SQLite)");
   run->add_flag("--no-output", options->no_output, "Keep the exit code only: a replay prints nothing");
   run->add_option("--output-wait", options->output_wait,
                   "How long to wait for more output from processes that outlive the command")

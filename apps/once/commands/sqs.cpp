@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -501,22 +502,31 @@ class Sqs {
 
     const Wakeup over;
     std::exception_ptr failed;
-    std::thread thread([&] {
-      try {
-        the_poller.run();
-      } catch (...) {  // The main thread reports it.
-        failed = std::current_exception();
-      }
-      over.set();
-    });
-    std::thread asker([&] {
-      if (asking) asking->run();
-    });
+    std::thread asker;
+    if (asking) asker = std::thread([&] { asking->run(); });
+    const auto end_asking = [&] {
+      if (!asking) return;
+      asking->end();
+      asker.join();
+    };
+    std::thread thread;
+    try {
+      thread = std::thread([&] {
+        try {
+          the_poller.run();
+        } catch (...) {  // The main thread reports it.
+          failed = std::current_exception();
+        }
+        over.set();
+      });
+    } catch (const std::system_error&) {  // At the limit of threads. Nothing was received.
+      end_asking();
+      throw;
+    }
     const bool interrupted =
         wait(signals, over, the_poller, commands.get(), posting, asking ? &*asking : nullptr, admin);
     thread.join();
-    if (asking) asking->end();
-    asker.join();
+    end_asking();
     const sqs::PollCounts counts = the_poller.counts();
     if (hopeless.exit_code != exit_ok) {
       say(hopeless.why + ". That message and all that were not started stay in the queue: " +

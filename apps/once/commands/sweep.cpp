@@ -78,7 +78,7 @@ std::uint64_t sweep_orphans(const StoreAccess& access, Time now, Millis age, boo
 }
 
 int sweep(const SweepCommand& options) {
-  const StoreAccess access = open_to_look(options.store);
+  const StoreAccess access = open_to_look(options.store, options.dry_run ? Missing::read : Missing::refuse);
   const StoreTime moment = operate::learn_now(*access.store, *system_clock());
   const Time now = moment.now - moment.error;  // The earliest possible time, so that no live record is removed.
   const Millis for_long =

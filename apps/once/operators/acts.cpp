@@ -317,7 +317,7 @@ int act_on_all(const ChangeOptions& options, const Act& act) {
   filtered.has_scope = options.key.has_scope;
   if (is_empty(filtered)) misuse("--all needs a condition, as in --all --state unknown");
   const operate::Reason reason{.by = options.by.empty() ? who() : options.by, .text = options.reason};
-  const StoreAccess access = open_to_look(options.store);
+  const StoreAccess access = open_to_look(options.store, Missing::refuse);
   const Time now = operate::learn_now(*access.store, *system_clock()).now;
   const bool lists = options.dry_run && !options.json;
   Listing listing({}, false);

@@ -157,7 +157,7 @@ int change(const ChangeOptions& options, const Act& act) {
     misuse("--confirm and the options that select records go with --all. Nothing was changed");
   }
   const RecordName name = name_of(options.key);
-  const StoreAccess access = open_to_look(options.store);
+  const StoreAccess access = open_to_look(options.store, Missing::refuse);
   RecordFound found = find_record(access, name, options.key);
   Changed changed = change_record(access,
                                   {.stored_key = std::move(found.key),

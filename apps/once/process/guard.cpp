@@ -19,10 +19,12 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <once/error.hpp>
 
 #include "platform/host_boot.hpp"
+#include "process/signals.hpp"
 #include "text/number.hpp"
 
 // Everything below main's half runs in the fork of a process with threads: it calls nothing that locks or allocates.
@@ -44,8 +46,9 @@ std::int64_t boottime() noexcept {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-// The command's process, up to its execve().
-[[noreturn]] void become_command(const GuardOptions& options, pid_t guard, int exec_error) noexcept {
+// The command's process, up to its execve(). `go`: it waits until this pipe has a byte; if the pipe ends, so does the
+// process. -1: it does not wait.
+[[noreturn]] void become_command(const GuardOptions& options, pid_t guard, int exec_error, int go) noexcept {
   if (!options.survive) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guard) _exit(exec_failed_status);  // It died before we asked.
@@ -53,9 +56,17 @@ std::int64_t boottime() noexcept {
   prctl(PR_SET_NAME, "once-command");
   const bool connected = (options.input == STDIN_FILENO || dup2(options.input, STDIN_FILENO) >= 0) &&
                          dup2(options.output, STDOUT_FILENO) >= 0 && dup2(options.error, STDERR_FILENO) >= 0;
+  if (connected && go >= 0) {
+    char byte = 0;
+    ssize_t count = 0;
+    do count = read(go, &byte, 1);
+    while (count < 0 && errno == EINTR);
+    if (count != 1) _exit(exec_failed_status);
+  }
   if (connected) {
     sigaction(SIGPIPE, &options.on_pipe, nullptr);
     sigaction(SIGCHLD, &options.on_child, nullptr);
+    sigaction(SIGXFSZ, &Signals::old_file_size_limit(), nullptr);
     sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);
     execvpe(options.arguments[0], options.arguments, options.environment);
   }
@@ -78,6 +89,7 @@ class GuardLoop {
     close_what_is_not_ours();
     start();
     leave_standard_streams();
+    setsid();  // After the fork: the command stays in the group of `once`.
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -129,18 +141,40 @@ class GuardLoop {
 
   void start() noexcept {
     int exec_error[2] = {-1, -1};
+    int go[2] = {-1, -1};
     const pid_t guard = getpid();
     if (pipe2(exec_error, O_CLOEXEC) != 0) give_up(errno);
+    if (options_.waits && pipe2(go, O_CLOEXEC) != 0) give_up(errno);
     command_ = fork();
     if (command_ < 0) give_up(errno);
-    if (command_ == 0) become_command(options_, guard, exec_error[1]);
+    if (command_ == 0) {
+      if (options_.waits) close(go[1]);
+      become_command(options_, guard, exec_error[1], go[0]);
+    }
     close(exec_error[1]);
+    exec_error_ = exec_error[0];
+    if (!options_.waits) return learn_how_it_began();
+    close(go[0]);
+    go_ = go[1];
+    report({.kind = GuardReport::Kind::ready, .value = command_});
+  }
+
+  void let_it_begin() noexcept {
+    if (go_ < 0) return;
+    const ssize_t count = write(go_, "", 1);
+    close(std::exchange(go_, -1));
+    if (count != 1) give_up(ECANCELED);  // It was killed before.
+    learn_how_it_began();
+  }
+
+  void learn_how_it_began() noexcept {
     int why = 0;
     ssize_t count = 0;
-    do count = read(exec_error[0], &why, sizeof why);
+    do count = read(exec_error_, &why, sizeof why);
     while (count < 0 && errno == EINTR);
-    close(exec_error[0]);
+    close(exec_error_);
     if (count == static_cast<ssize_t>(sizeof why)) give_up(why);
+    begun_ = true;
     report({.kind = GuardReport::Kind::started, .value = command_});
   }
 
@@ -195,6 +229,10 @@ class GuardLoop {
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count != static_cast<ssize_t>(sizeof order)) {  // `once` is gone.
       alone_ = true;
+      if (!begun_) {  // Its process ends with the pipe that it waits for.
+        if (command_ > 0) kill(command_, SIGKILL);
+        _exit(0);
+      }
       if (options_.survive && !is_paused_) {
         term_at_ = kill_at_ = no_moment;
         swallow_output();
@@ -203,6 +241,8 @@ class GuardLoop {
       return act();
     }
     switch (order.kind) {
+      case GuardOrder::Kind::start:
+        return let_it_begin();
       case GuardOrder::Kind::signal:
         if (is_paused_ && order.value == SIGCONT) return;
         if (command_ > 0) kill(command_, static_cast<int>(order.value));
@@ -274,12 +314,11 @@ class GuardLoop {
   // `once` is stopped. On a busy machine the timer is a little late too; then the command has half of its time to end.
   [[nodiscard]] bool is_unrenewable(std::int64_t now) const noexcept {
     if (ending_ || alone_ || patience_ <= 0 || now < term_at_) return false;
-    if (now >= term_at_ + (kill_at_ - term_at_) / 2) return true;
-    const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0) return false;
+    const int directory = open_our_proc();
+    if (directory < 0) return false;  // Not all descendants could be paused.
     const char state = stat_of(directory, getppid()).state;
     close(directory);
-    return is_stopped(state);
+    return now >= term_at_ + (kill_at_ - term_at_) / 2 || is_stopped(state);
   }
 
   static bool is_stopped(char state) noexcept { return state == 'T' || state == 't'; }
@@ -335,6 +374,7 @@ class GuardLoop {
       }
     }
     if (command_ != 0) return;
+    if (!begun_) give_up(ECANCELED);  // It was killed while it waited.
     if (!ending_ && !none_left_ && came_to_no_end_of_its_own()) {
       clearing_ = true;
       end_by(boottime() + options_.grace_ns);
@@ -357,19 +397,41 @@ class GuardLoop {
   // /proc by their parent, because not every kernel has /proc/<pid>/task/<tid>/children (CONFIG_PROC_CHILDREN).
   void signal_tree(int signal) const noexcept {
     if (command_ > 0) kill(command_, signal);
+    const int directory = open_our_proc();
+    if (directory >= 0) {
+      for_each_number(directory, [&](int process, std::string_view) {
+        if (process != command_ && stat_of(directory, process).parent == getpid()) kill(process, signal);
+      });
+      close(directory);
+      return;
+    }
+    // waitid() knows our children, whatever /proc shows. Four million calls take about a second.
+    constexpr pid_t most = 4'194'304;  // PID_MAX_LIMIT (proc(5)).
+    for (pid_t process = 2; process <= most; ++process) {
+      siginfo_t ended{};
+      const bool is_ours = waitid(P_PID, static_cast<id_t>(process), &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
+      if (is_ours && process != command_) kill(process, signal);
+    }
+  }
+
+  // -1 without /proc, and for that of another PID namespace, where our children have other numbers.
+  static int open_our_proc() noexcept {
     const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0) return;  // No /proc: then the command alone.
-    for_each_number(directory, [&](int process, std::string_view) {
-      if (process != command_ && stat_of(directory, process).parent == getpid()) kill(process, signal);
-    });
+    if (directory < 0) return -1;
+    std::array<char, 32> self;
+    const ssize_t count = readlinkat(directory, "self", self.data(), self.size());
+    const bool is_ours = count > 0 && text::parse_whole<pid_t>(
+                                          std::string_view(self.data(), static_cast<std::size_t>(count))) == getpid();
+    if (is_ours) return directory;
     close(directory);
+    return -1;
   }
 
   // Calls `each` with the number and state of the command and of each other process below the guard.
   template <class Each>
   void for_each_descendant(Each&& each) const noexcept {
-    const int directory = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (command_ > 0) {  // Even without /proc, or with that of another PID namespace.
+    const int directory = open_our_proc();
+    if (command_ > 0) {
       const char state = directory < 0 ? '?' : stat_of(directory, command_).state;
       each(command_, state == '?' ? 'R' : state);
     }
@@ -435,6 +497,9 @@ class GuardLoop {
   const int socket_;
   int children_ = -1;
   int timer_ = -1;
+  int exec_error_ = -1;  // Gets the errno of its execve().
+  int go_ = -1;          // Lets it begin, with GuardOptions::waits.
+  bool begun_ = false;
   pid_t command_ = -1;  // 0: it has ended.
   int status_ = 0;
   std::int64_t term_at_ = no_moment;
@@ -452,6 +517,11 @@ class GuardLoop {
 };
 
 }  // namespace
+
+std::string no_process_text(int error) {
+  return std::string("cannot start another process: ") + std::strerror(error) +
+         (error == EAGAIN ? ": raise the limit of processes (ulimit -u, TasksMax=, a container's limit of pids)" : "");
+}
 
 Guard start_guard(const GuardOptions& options) {
   if (!children_share_clock()) {  // The guard would see another time than that of the lease.
@@ -472,7 +542,7 @@ Guard start_guard(const GuardOptions& options) {
   close(sockets[1]);
   if (pid < 0) {
     close(sockets[0]);
-    throw Exception(ErrorKind::unavailable, std::string("cannot start another process: ") + std::strerror(why));
+    throw Exception(ErrorKind::unavailable, no_process_text(why));
   }
   return {.pid = pid, .socket = sockets[0]};
 }

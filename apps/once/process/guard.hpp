@@ -18,8 +18,10 @@
 //   once ── guard ── command ── what the command starts
 //
 // The guard is the parent of the command, and adopts its orphans (PR_SET_CHILD_SUBREAPER). If the guard dies, the
-// command is killed (PR_SET_PDEATHSIG). All of them are in the process group of `once`, as with env, nice or flock, so
-// the command gets the terminal's signals directly.
+// command is killed (PR_SET_PDEATHSIG). The command is in the process group of `once`, as with env, nice or flock, so
+// it gets the terminal's signals directly. The guard has a session of its own: a signal to that group, or to all
+// processes of the session, does not reach it. So `kill -9` of the group ends what the command started in other groups,
+// too.
 #pragma once
 
 #include <sys/types.h>
@@ -44,6 +46,7 @@ struct GuardOptions {
   sigset_t signal_mask{};        // What the command starts with …
   struct sigaction on_pipe {};   // … for SIGPIPE …
   struct sigaction on_child {};  // … and SIGCHLD.
+  bool waits = false;            // The command begins with the order `start`, and its environment is read then.
   bool survive = false;          // The command continues when `once` is killed.
   std::int64_t grace_ns = 0;     // Between SIGTERM and SIGKILL, for the processes of a killed command.
 };
@@ -55,7 +58,8 @@ struct GuardOrder {
     interrupted,  // The command was asked to end, by the terminal or by a `signal` order.
     lease,  // End the command at `value` (nanoseconds of CLOCK_BOOTTIME), kill it at `limit`. Replaces the last one,
             // and continues a paused command if it is about the future. `patience`: the longest pause.
-    end,  // End the command now, kill it at `limit`.
+    end,    // End the command now, kill it at `limit`.
+    start,  // Begin, with GuardOptions::waits.
   };
   Kind kind = Kind::signal;
   std::int64_t value = 0;
@@ -69,6 +73,7 @@ struct GuardReport {
     started,      // The command runs; `value` is its process id.
     not_started,  // It could not be executed; `value` is the errno. The last report.
     ended,        // `value` is its wait status. The last report.
+    ready,        // With GuardOptions::waits: all processes exist. The first report.
   };
   Kind kind = Kind::started;
   std::int32_t value = 0;
@@ -80,9 +85,11 @@ struct Guard {
   int socket = -1;  // SOCK_SEQPACKET; each packet is a GuardOrder or a GuardReport. Closing it kills the command.
 };
 
-// Forks the guard, which starts the command. Call it on the main thread: the guard dies with the thread that made it.
-// Signals should be blocked. Throws Exception: unavailable if no process can be started; misuse if its clock would be
-// another (unshare(CLONE_NEWTIME)).
+// Forks the guard, which starts the command. Signals should be blocked. Throws Exception: unavailable if no process can
+// be started; misuse if its clock would be another (unshare(CLONE_NEWTIME)).
 Guard start_guard(const GuardOptions& options);
+
+// The error for a process that cannot be started because of this errno.
+std::string no_process_text(int error);
 
 }  // namespace once::cli

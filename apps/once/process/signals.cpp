@@ -28,6 +28,8 @@ constexpr std::array taken_signals = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUS
 
 const Wakeup* noted = nullptr;  // For the handler.
 
+struct sigaction old_file_size {};  // As it was at the start of the program.
+
 extern "C" void note_signal(int /*signal*/) {
   const int error = errno;
   noted->set();
@@ -58,6 +60,14 @@ std::optional<Signals::Signal> Signals::next() {
   // sigaction(2): SI_USER, SI_QUEUE and SI_TKILL, which processes give, are 0 or less; the terminal's is SI_KERNEL.
   return Signal{.number = static_cast<int>(info.ssi_signo), .sent = info.ssi_code <= 0};
 }
+
+void Signals::ignore_file_size_limit() noexcept {
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &ignore, &old_file_size);
+}
+
+const struct sigaction& Signals::old_file_size_limit() noexcept { return old_file_size; }
 
 bool Signals::asks_for_end(int signal) noexcept {
   return signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGTERM;

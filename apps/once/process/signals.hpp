@@ -31,6 +31,11 @@ class Signals {
   [[nodiscard]] const struct sigaction& old_pipe() const noexcept { return old_pipe_; }
   [[nodiscard]] const struct sigaction& old_child() const noexcept { return old_child_; }
 
+  // SIGXFSZ would end `once` without a word when it writes beyond RLIMIT_FSIZE. Ignored, the write fails, and the error
+  // names the file. For main(), before any other thread. Commands get the disposition of before.
+  static void ignore_file_size_limit() noexcept;
+  [[nodiscard]] static const struct sigaction& old_file_size_limit() noexcept;
+
   static bool asks_for_end(int signal) noexcept;  // HUP, INT, QUIT, TERM.
   static bool ends_us(int signal) noexcept;       // Those, and all others whose default is to end a process.
   [[noreturn]] static void die_of(int signal);    // Dies of the signal, as if it had never been blocked.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -163,25 +164,70 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return out;
 }
 
-class Supervision {
+// The command's environment, in memory that it shares with `once`: its process is forked before the claim, whose token
+// it gets.
+class SharedEnvironment {
  public:
-  Supervision(const SuperviseOptions& options, Signals& signals, Recorder& recorder)
-      : options_(options),
+  explicit SharedEnvironment(std::size_t bytes) : bytes_(bytes) {
+    memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) fail("get memory for the command's environment");
+  }
+  SharedEnvironment(const SharedEnvironment&) = delete;
+  SharedEnvironment& operator=(const SharedEnvironment&) = delete;
+  ~SharedEnvironment() { munmap(memory_, bytes_); }
+
+  [[nodiscard]] char* const* entries() const noexcept { return static_cast<char* const*>(memory_); }
+
+  // The pointers, then the texts. False: there is no room for them.
+  bool set(const std::vector<std::string>& variables) noexcept {
+    if (room_for(variables) > bytes_) return false;
+    auto* const pointers = static_cast<char**>(memory_);
+    char* at = reinterpret_cast<char*>(pointers + variables.size() + 1);
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      pointers[i] = at;
+      at = std::copy_n(variables[i].c_str(), variables[i].size() + 1, at);
+    }
+    pointers[variables.size()] = nullptr;
+    return true;
+  }
+
+  static std::size_t room_for(const std::vector<std::string>& variables) noexcept {
+    std::size_t bytes = sizeof(char*);
+    for (const std::string& variable : variables) bytes += sizeof(char*) + variable.size() + 1;
+    return bytes;
+  }
+
+ private:
+  const std::size_t bytes_;
+  void* memory_;
+};
+
+class Supervision final : public PreparedCommand {
+ public:
+  Supervision(SuperviseOptions options, Signals& signals)
+      : options_(std::move(options)),
         signals_(signals),
-        recorder_(recorder),
+        environment_(
+            SharedEnvironment::room_for(options_.environment.empty() ? environment_with({}) : options_.environment) +
+            room_for_ours),
         output_(Stream::output, STDOUT_FILENO),
-        error_(Stream::error, STDERR_FILENO) {}
+        error_(Stream::error, STDERR_FILENO) {
+    prepare();
+  }
 
   Supervision(const Supervision&) = delete;
   Supervision& operator=(const Supervision&) = delete;
-  ~Supervision() {
+  ~Supervision() override {
     // A surviving command is not waited for.
-    if (guard_ > 0 && !options_.survive) end_guard();
+    if (guard_ > 0 && (!options_.survive || !begun_)) end_guard();
   }
 
-  Supervised run() {
-    start();
+  [[nodiscard]] SuperviseOptions& options() noexcept override { return options_; }
+
+  Supervised run(Recorder& recorder) override {
+    recorder_ = &recorder;
     try {
+      if (!begin()) return result_;
       tell_lease();
       while (!done()) {
         turn();
@@ -196,12 +242,12 @@ class Supervision {
   }
 
  private:
-  void start() {
+  void prepare() {
     const std::vector<char*> arguments = pointers(options_.command);
-    const std::vector<char*> environment = pointers(options_.environment);
     GuardOptions guard;
     guard.arguments = arguments.data();
-    guard.environment = environment.data();
+    guard.environment = environment_.entries();
+    guard.waits = true;
     guard.input = options_.input;
     guard.output = output_.writer();
     guard.error = error_.writer();
@@ -217,6 +263,30 @@ class Supervision {
     guard_socket_.reset(started.socket);
     output_.started();
     error_.started();
+    GuardReport report;
+    ssize_t count = 0;
+    do count = recv(guard_socket_.get(), &report, sizeof report, 0);
+    while (count < 0 && errno == EINTR);
+    const bool is_whole = count == static_cast<ssize_t>(sizeof report);
+    if (is_whole && report.kind == GuardReport::Kind::ready) return;
+    end_guard();
+    throw Exception(ErrorKind::unavailable,
+                    is_whole ? no_process_text(report.value) : "the process that guards the command was killed");
+  }
+
+  // False: it could not begin, as result_ says.
+  bool begin() {
+    const auto refuse = [&](int why) {
+      result_.kind = Supervised::Kind::not_started;
+      result_.error = why;
+      end_guard();
+      return false;
+    };
+    if (!environment_.set(options_.environment)) return refuse(E2BIG);
+    const GuardOrder start{.kind = GuardOrder::Kind::start};
+    if (send(guard_socket_.get(), &start, sizeof start, MSG_NOSIGNAL) < 0) return refuse(ECANCELED);
+    begun_ = true;
+    return true;
   }
 
   // Closing the socket makes it end the rest of the command.
@@ -258,15 +328,15 @@ class Supervision {
     for (Pump* const pump : {&output_, &error_}) {
       const bool readable = waits[pump == &output_ ? 3 : 4].revents != 0;
       const bool writable = waits[pump == &output_ ? 5 : 6].revents != 0;
-      if (readable && !pump->ending()) pump->take(recorder_);
+      if (readable && !pump->ending()) pump->take(*recorder_);
       if (readable || writable) pump->pass();
-      if (pump->ending()) pump->go_on_ending(recorder_);
+      if (pump->ending()) pump->go_on_ending(*recorder_);
     }
     if (waits[1].revents != 0) on_report();
     if (command_over_ && !output_.ending() && boottime_left(output_wait_until_) == Uptime{0}) {
       if (result_.interrupted_by != 0) give_up_output();  // The signal may have come just before the end was known.
-      output_.take_rest(recorder_);
-      error_.take_rest(recorder_);
+      output_.take_rest(*recorder_);
+      error_.take_rest(*recorder_);
     }
   }
 
@@ -298,6 +368,7 @@ class Supervision {
       return command_is_over();
     }
     switch (report.kind) {
+      case GuardReport::Kind::ready:
       case GuardReport::Kind::started:
         return;
       case GuardReport::Kind::not_started:
@@ -343,13 +414,18 @@ class Supervision {
            .patience = Uptime(options_.lease).count()});
   }
 
-  const SuperviseOptions& options_;
+  // Besides the environment of `once`: the variables of an operation.
+  static constexpr std::size_t room_for_ours = std::size_t{64} * 1024;
+
+  SuperviseOptions options_;
   Signals& signals_;
-  Recorder& recorder_;
+  SharedEnvironment environment_;
+  Recorder* recorder_ = nullptr;
   Pump output_;
   Pump error_;
   pid_t guard_ = -1;
   Fd guard_socket_;
+  bool begun_ = false;
   bool command_over_ = false;
   Uptime output_wait_until_{};
   Supervised result_;
@@ -357,8 +433,12 @@ class Supervision {
 
 }  // namespace
 
-Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder) {
-  return Supervision(options, signals, recorder).run();
+std::unique_ptr<PreparedCommand> prepare_command(SuperviseOptions options, Signals& signals) {
+  return std::make_unique<Supervision>(std::move(options), signals);
+}
+
+Supervised supervise(SuperviseOptions options, Signals& signals, Recorder& recorder) {
+  return Supervision(std::move(options), signals).run(recorder);
 }
 
 TracePtr trace_from_environment() {

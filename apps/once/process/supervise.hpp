@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,9 +60,24 @@ class CommandUnwatched : public Exception {
   using Exception::Exception;
 };
 
-// Throws Exception(unavailable) if nothing could be started, and CommandUnwatched. With take_signals, call it on the
-// main thread.
-Supervised supervise(const SuperviseOptions& options, Signals& signals, Recorder& recorder);
+// A command whose processes and pipes exist, but which has not begun. It is made before the claim, because the system
+// may refuse them: at the limit of processes, for example. Destroyed before run(): nothing was run.
+class PreparedCommand {
+ public:
+  virtual ~PreparedCommand() = default;
+
+  [[nodiscard]] virtual SuperviseOptions& options() noexcept = 0;  // May be changed until run().
+
+  // Begins the command, and returns after its end. Call it once. Throws CommandUnwatched. With take_signals, call it on
+  // the main thread.
+  virtual Supervised run(Recorder& recorder) = 0;
+};
+
+// Uses `command`, `input`, `survive` and `grace`; the other options may follow. Throws Exception(unavailable).
+std::unique_ptr<PreparedCommand> prepare_command(SuperviseOptions options, Signals& signals);
+
+// Both at once.
+Supervised supervise(SuperviseOptions options, Signals& signals, Recorder& recorder);
 
 // Our environment with these variables instead of those of the same names. A value with NUL, which an environment
 // cannot contain, is left out, not cut.

@@ -1,9 +1,13 @@
 #include "settings/access.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -28,22 +32,35 @@ namespace once::cli {
 
 namespace {
 
+// A directory of the environment, with one slash at its beginning and none at its end, unless it is "/".
+std::string directory_in(const char* name) {
+  std::string path = variable(name);
+  const bool is_absolute = path.starts_with('/');
+  while (is_absolute && path.ends_with('/')) path.pop_back();
+  return is_absolute ? "/" + path.substr(std::min(path.find_first_not_of('/'), path.size())) : path;
+}
+
 // XDG Base Directory Specification 0.8: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state.
 std::string default_path() {
-  const std::string state = variable("XDG_STATE_HOME");
-  if (state.starts_with('/')) return state + "/once/once.db";
-  const std::string home = variable("HOME");
+  const auto below = [](const std::string& directory, const char* name) {
+    return directory == "/" ? directory + name : directory + "/" + name;
+  };
+  const std::string state = directory_in("XDG_STATE_HOME");
+  if (state.starts_with('/')) return below(state, "once/once.db");
+  const std::string home = directory_in("HOME");
   if (!home.starts_with('/')) {
     throw Exception(ErrorKind::misuse,
                     "HOME is not set, so there is no default store: name one with --store or ONCE_STORE");
   }
-  return home + "/.local/state/once/once.db";
+  return below(home, ".local/state/once/once.db");
 }
 
 // A directory that is created at the first put().
 class LateDirectory final : public Offload {
  public:
-  explicit LateDirectory(std::string directory) : directory_(std::move(directory)) {}
+  // Made by root, it gets the owner of the file `model`, whose results it holds. Empty: of its parent directory.
+  LateDirectory(std::string directory, std::string model)
+      : directory_(std::move(directory)), model_(std::move(model)) {}
 
   void put(std::string hint, std::string bytes, Callback<void(OffloadAnswer)> done) override {
     if (auto error = open()) return done({{}, std::move(error)});
@@ -70,8 +87,14 @@ class LateDirectory final : public Offload {
   std::optional<Error> open() {
     const std::lock_guard lock(mutex_);
     if (inner_) return std::nullopt;
+    struct stat model {};
+    const bool adopts = missing() && !model_.empty() && geteuid() == 0 && stat(model_.c_str(), &model) == 0;
     try {
       inner_ = make_directory_offload(directory_);
+      if (adopts && lchown(directory_.c_str(), model.st_uid, model.st_gid) != 0) {
+        return Error{ErrorKind::unavailable,
+                     "cannot give " + directory_ + " to the owner of " + model_ + ": " + std::strerror(errno)};
+      }
     } catch (const Exception& error) {
       return error.error();
     }
@@ -79,6 +102,7 @@ class LateDirectory final : public Offload {
   }
 
   const std::string directory_;
+  const std::string model_;
   std::mutex mutex_;
   std::shared_ptr<Offload> inner_;
 };
@@ -94,6 +118,16 @@ bool is_offload_url(const std::string& text) {
   return text.starts_with("file:") || text.find("://") != std::string::npos;
 }
 
+// Unless the URL has it.
+void add_parameter(std::string& url, const std::string& name, const std::string& value) {
+  const auto question = url.find('?');
+  const std::string_view parameters = question == std::string::npos ? "" : std::string_view(url).substr(question);
+  for (const char before : {'?', '&'}) {
+    if (parameters.find(before + name + "=") != std::string_view::npos) return;
+  }
+  url += (question == std::string::npos ? "?" : "&") + name + "=" + value;
+}
+
 // `asked`: --offload. `of_store`: from the store's URL.
 void choose_offload(StoreAccess& access, const std::string& asked, std::shared_ptr<Offload> of_store) {
   if (is_offload_url(asked)) {
@@ -107,13 +141,15 @@ void choose_offload(StoreAccess& access, const std::string& asked, std::shared_p
     return;
   }
   access.offload_directory = asked;
+  std::string model;
   if (asked.empty()) {
     const auto status = stores::sqlite_status(*access.store);
     if (!status) return;
     access.offload_directory = status->path + ".results";
+    model = status->path;
   }
   access.offload_name = access.offload_directory;
-  access.offload = std::make_shared<LateDirectory>(access.offload_directory);
+  access.offload = std::make_shared<LateDirectory>(access.offload_directory, std::move(model));
 }
 
 }  // namespace
@@ -172,27 +208,23 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   if (url.empty()) {
     const std::string path = default_path();
     struct stat kind {};
-    if (missing == Missing::refuse && stat(path.c_str(), &kind) != 0 && errno == ENOENT) {
+    if (missing != Missing::create && stat(path.c_str(), &kind) != 0 && errno == ENOENT) {
       throw Exception(ErrorKind::unavailable, "there is no store yet: " + path +
                                                   " does not exist. `once run` creates it; --store or ONCE_STORE names "
                                                   "another store");
     }
     url = "sqlite:" + escape_url(path) + "?create_directories=1";
   }
-  if (missing == Missing::refuse && url.starts_with("sqlite:")) {
-    const auto question = url.find('?');
-    const std::string_view parameters = question == std::string::npos ? "" : std::string_view(url).substr(question);
-    if (parameters.find("?create=") == std::string_view::npos &&
-        parameters.find("&create=") == std::string_view::npos) {
-      url += question == std::string::npos ? "?create=0" : "&create=0";
-    }
+  if (missing != Missing::create && url.starts_with("sqlite:")) {
+    add_parameter(url, "create", "0");
+    if (missing == Missing::read) add_parameter(url, "read_only", "1");
   }
   StoreAccess access;
 #if ONCE_AWS
   if (url.starts_with("dynamodb:")) {
     const stores::DynamoDbOptions table = stores::dynamodb_options(url);
     access.raw_scopes = table.dialect != stores::DynamoDbDialect::native;
-    if (missing == Missing::refuse && !table.sort_key.empty() && partition_of(table).empty()) {
+    if (missing != Missing::create && !table.sort_key.empty() && partition_of(table).empty()) {
       throw Exception(ErrorKind::misuse,
                       "the table has a sort key, and so partitions: " + std::string(which_partition));
     }
@@ -221,8 +253,8 @@ void require_shared(const Store& store, bool allowed) {
                       "--store sqlite:once.db, or add --unshared-store if you mean it");
 }
 
-StoreAccess open_to_look(const StoreOptions& options) {
-  StoreAccess access = open_access(options, Missing::refuse);
+StoreAccess open_to_look(const StoreOptions& options, Missing missing) {
+  StoreAccess access = open_access(options, missing);
   try {
     operate::learn_now(*access.store, *system_clock());  // The first answer shows whether the table exists.
   } catch (const Exception& error) {

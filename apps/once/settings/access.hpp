@@ -43,7 +43,8 @@ struct StoreAccess {
 
 enum class Missing {
   create,  // Create a missing store.
-  refuse,  // Exception(unavailable), for commands that only read.
+  refuse,  // Exception(unavailable), for operators' commands.
+  read,    // The same, and a file is opened only to be read: no permission to write is needed.
 };
 
 #if ONCE_AWS
@@ -63,8 +64,8 @@ std::string variable(const char* name);
 // open_store() does; with Missing::refuse also if the partition of a table is not known.
 StoreAccess open_access(const StoreOptions& options, Missing missing);
 
-// For commands that only read. Throws Exception(unavailable) for a missing table or file.
-StoreAccess open_to_look(const StoreOptions& options);
+// For operators' commands. Throws Exception(unavailable) for a missing table or file.
+StoreAccess open_to_look(const StoreOptions& options, Missing missing = Missing::read);
 
 // --unshared-store, for commands whose next process does the same work.
 inline constexpr const char* unshared_store_help =
