@@ -1,0 +1,623 @@
+"""environment_test.py ONCE LIBRARY REFUSE [PATTERN]: a table of environments against a table of programs.
+
+In each environment each program is called twice with one key, then once outside. Whatever the environment refuses:
+- nothing acts twice, and what was acknowledged is replayed;
+- an operation that was refused runs at the next call outside: no claim is left behind;
+- a refusal is an exit code, not a signal, and its message says the cause.
+
+What this machine cannot do is printed as NOT RUN, with the reason.
+"""
+import collections
+import concurrent.futures
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proxy"))
+import service  # noqa: E402
+from harness import wait_until  # noqa: E402
+
+ONCE, LIBRARY, REFUSE = (os.path.abspath(path) for path in sys.argv[1:4])
+PATTERN = sys.argv[4] if len(sys.argv) > 4 else "."
+NOBODY = 65534
+LIMIT_S = 60
+
+
+class Impossible(Exception):
+    """This machine cannot make the environment."""
+
+
+class Place:
+    """A directory with a store, and how programs are started there."""
+
+    def __init__(self, directory):
+        self.dir = pathlib.Path(directory)
+        self.store_dir = self.dir / "store"
+        self.store_dir.mkdir()
+        self.file = self.store_dir / "once.db"
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "TMPDIR": str(self.dir), "ONCE_STORE": self.store,
+                    "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "eu-central-1"}
+        self.outside = dict(self.env)
+        self.prefix = []     # Words before the program.
+        self.limits = []     # (resource, limit)
+        self.prepare = None  # Called in the child, last.
+        self.user = None
+        self.cleanup = contextlib.ExitStack()
+
+    @property
+    def store(self):
+        return f"sqlite:{self.file}"
+
+    def in_child(self):
+        if self.user is not None:
+            os.setgroups([])
+            os.setgid(self.user)
+            os.setuid(self.user)
+        for what, limit in self.limits:
+            resource.setrlimit(what, (limit, limit))
+        if self.prepare:
+            self.prepare()
+
+    def start(self, *words, inside=True, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+                   "cwd": self.dir, **options}
+        if inside:
+            return subprocess.Popen([*self.prefix, *words], env=self.env, preexec_fn=self.in_child, **options)
+        return subprocess.Popen(list(words), env=self.outside, **options)
+
+    def call(self, *words, inside=True, **options):
+        process = self.start(*words, inside=inside, **options)
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise AssertionError(f"{words} did not end") from None
+        return process.returncode, (out or b"").decode(), (err or b"").decode()
+
+    def effects(self, name):
+        path = self.dir / name
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def need_root():
+    if os.geteuid() != 0:
+        raise Impossible("needs root")
+
+
+def command(*words):
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Impossible(f"{' '.join(words)}: {done.stderr.strip()}")
+
+
+# ---- environments: each changes a Place. Its options say what is expected.
+
+def usual(place):
+    pass
+
+
+def fsize(kib):
+    def make(place):
+        place.limits.append((resource.RLIMIT_FSIZE, kib * 1024))
+    return make
+
+
+def give_to(place, user):
+    """The programs inside are this user's, and so is the store."""
+    for path in (place.store_dir, *place.store_dir.rglob("*")):
+        os.chown(path, user, user)
+    place.dir.chmod(0o777)
+    place.user = user
+
+
+def nproc(free):
+    def make(place):
+        need_root()
+        # One user for each row: the kernel counts all processes of a user.
+        give_to(place, 200_000 + os.getpid() * 10 + free)
+        place.limits.append((resource.RLIMIT_NPROC, free))
+    return make
+
+
+def limit(what, value):
+    def make(place):
+        place.limits.append((what, value))
+    return make
+
+
+def pids_max(count):
+    def make(place):
+        need_root()
+        for root, hybrid in (("/sys/fs/cgroup/pids", True), ("/sys/fs/cgroup", False)):
+            group = pathlib.Path(root) / f"once-test-{os.getpid()}-{count}"
+            try:
+                group.mkdir()
+                place.cleanup.callback(remove_group, group)
+                (group / "pids.max").write_text(str(count))
+            except OSError as error:
+                reason = f"{root}: {error.strerror}"
+                continue
+            place.prepare = lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+            return
+        raise Impossible(f"no writable cgroup with pids: {reason}")
+    return make
+
+
+def remove_group(group):
+    def gone():
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+    wait_until(gone, "the group's processes have ended")
+
+
+def small_disk(place):
+    """A tmpfs that the first call fills."""
+    need_root()
+    command("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place.store_dir))
+    place.cleanup.callback(subprocess.run, ["umount", "--lazy", str(place.store_dir)], check=True)
+    place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
+    filler = place.store_dir / "filler"
+    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    place.leave = filler.unlink
+
+
+def refused_writes(number):
+    def make(place):
+        place.env |= {"LD_PRELOAD": REFUSE, "ONCE_REFUSE_ERRNO": str(number), "ONCE_REFUSE_PATH": "once.db",
+                      "ONCE_REFUSE_WHEN": "/"}
+    return make
+
+
+def shared(magic):
+    def make(place):
+        place.env |= {"LD_PRELOAD": REFUSE, "ONCE_REFUSE_MAGIC": magic}
+    return make
+
+
+def in_mounts(script):
+    def make(place):
+        need_root()
+        words = ["unshare", "-m", "sh", "-c", script.format(dir=place.store_dir) + ' && exec "$@"', "sh"]
+        command(*words, "true")
+        place.prefix = words
+    return make
+
+
+def in_pids(place):
+    """A pid namespace that still sees its host's /proc, as a container may."""
+    need_root()
+    words = ["unshare", "--pid", "--fork", "--kill-child"]
+    command(*words, "true")
+    place.prefix = words
+
+
+def no_home(place):
+    place.env.pop("ONCE_STORE")
+    place.env.pop("HOME")
+
+
+def empty_environment(place):
+    place.env = {}
+
+
+def root_home(place):
+    """HOME=/, with a file system of its own at /.local."""
+    need_root()
+    local = pathlib.Path("/.local")
+    if not local.exists():
+        local.mkdir()
+        place.cleanup.callback(local.rmdir)
+    words = ["unshare", "-m", "sh", "-c", f"mount --bind {place.store_dir} /.local && exec \"$@\"", "sh"]
+    command(*words, "true")
+    place.prefix = words
+    place.env.pop("ONCE_STORE")
+    place.env["HOME"] = "/"
+    place.file = place.store_dir / "state/once/once.db"
+    place.outside["ONCE_STORE"] = place.store + "?create_directories=1"
+    place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
+
+
+def unknown_user(place):
+    need_root()
+    give_to(place, 51_234)
+
+
+def user_after_root(place):
+    """Root was here first: in a directory of the user's."""
+    need_root()
+    give_to(place, NOBODY)
+    place.call(ONCE, "run", "--key", "root was here", "--", "head", "-c", "3000000", "/dev/zero", inside=False)
+    place.call(ONCE, "ls", inside=False)
+
+
+def user_after_roots_look(place):
+    """A store was restored without its side files, and root looked at it."""
+    need_root()
+    give_to(place, NOBODY)
+    place.call(ONCE, "run", "--key", "user was here", "--", "true")
+    for name in ("-wal", "-shm", "-lock"):
+        pathlib.Path(f"{place.file}{name}").rename(place.dir / f"old{name}")
+    place.call(ONCE, "doctor", inside=False)
+    place.call(ONCE, "resolve", "--key", "none", "--as", "completed", "--reason", "r", inside=False)
+
+
+def root_after_user(place):
+    user_after_root(place)
+    place.call(ONCE, "run", "--key", "user was here", "--", "true")
+    place.user = None
+
+
+def umask(value):
+    def make(place):
+        place.prepare = lambda: os.umask(value)
+    return make
+
+
+def user_with_umask(place):
+    unknown_user(place)
+    place.prepare = lambda: os.umask(0o777)
+
+
+def closed(place):
+    def close():
+        for fd in (0, 1, 2):
+            os.close(fd)
+    place.prepare = close
+
+
+def reader(place):
+    """An auditor: may read the files, not write them, nor anything in the directory."""
+    need_root()
+    place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
+    place.store_dir.chmod(0o755)
+    for file in place.store_dir.iterdir():
+        file.chmod(0o644)
+    place.user = NOBODY
+    place.dir.chmod(0o777)
+
+
+def reader_of_backup(place):
+    """The same of a copy, which has no side files."""
+    need_root()
+    place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
+    subprocess.run(["sqlite3", str(place.file), f".backup {place.dir}/copy.db"], check=True)
+    shutil.rmtree(place.store_dir)
+    place.store_dir.mkdir()
+    (place.dir / "copy.db").rename(place.file)
+    place.file.chmod(0o644)
+    place.store_dir.chmod(0o755)
+    place.user = NOBODY
+    place.dir.chmod(0o777)
+
+
+def read_only_mount(place):
+    place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
+    in_mounts("mount --bind {dir} {dir} && mount -o remount,bind,ro {dir}")(place)
+
+
+WORKS = "works"    # All programs do what they do elsewhere.
+REFUSED = "refused"  # Each refuses, or what does not need the resource works.
+EITHER = "either"  # It depends on the machine's sizes: each of both is right.
+
+# name, how it is made, what is expected of programs that write, what their refusal says, what operators' commands do.
+ENVIRONMENTS = [
+    ("as usual", usual, WORKS, "", WORKS),
+    ("RLIMIT_FSIZE 20 KiB", fsize(20), REFUSED, "RLIMIT_FSIZE|File too large|room", EITHER),
+    ("RLIMIT_FSIZE 64 KiB", fsize(64), REFUSED, "RLIMIT_FSIZE|File too large|room", WORKS),
+    ("RLIMIT_FSIZE 100 KiB", fsize(100), REFUSED, "RLIMIT_FSIZE|File too large|room", WORKS),
+    ("RLIMIT_FSIZE 400 KiB", fsize(400), WORKS, "", WORKS),
+    *[(f"RLIMIT_NPROC {free}", nproc(free), EITHER, "limit of processes|limit of pids", EITHER) for free in range(1, 8)],
+    ("RLIMIT_NOFILE 8", limit(resource.RLIMIT_NOFILE, 8), EITHER, "Too many open files|descriptor|open file", EITHER),
+    ("RLIMIT_NOFILE 16", limit(resource.RLIMIT_NOFILE, 16), EITHER, "Too many open files|descriptor|open file", EITHER),
+    ("RLIMIT_AS 64 MiB", limit(resource.RLIMIT_AS, 64 << 20), EITHER, "memory|Memory|shared object|thread", EITHER),
+    ("RLIMIT_AS 160 MiB", limit(resource.RLIMIT_AS, 160 << 20), EITHER, "memory|Memory|shared object|thread", EITHER),
+    ("RLIMIT_STACK 256 KiB", limit(resource.RLIMIT_STACK, 256 << 10), WORKS, "", WORKS),
+    *[(f"pids.max {count}", pids_max(count), EITHER, "limit of processes|limit of pids", EITHER) for count in (1, 2, 3, 5)],
+    ("a full disk", small_disk, EITHER, "no space left|No space left|input or output failed", EITHER),
+    ("writes: ENOSPC", refused_writes(28), REFUSED, "no space left|No space left", EITHER),
+    ("writes: EDQUOT", refused_writes(122), REFUSED, "no space left|[Qq]uota", EITHER),
+    ("a read-only mount", read_only_mount, REFUSED, "[Rr]ead-only|permission", WORKS),
+    ("HOME=/", root_home, WORKS, "", WORKS),
+    ("no HOME, no ONCE_STORE", no_home, REFUSED, "HOME is not set", REFUSED),
+    ("an empty environment", empty_environment, REFUSED, "HOME is not set", REFUSED),
+    ("an unknown user", unknown_user, WORKS, "", WORKS),
+    ("a user after root", user_after_root, WORKS, "", WORKS),
+    ("a user after root's look", user_after_roots_look, WORKS, "", WORKS),
+    ("root after a user", root_after_user, WORKS, "", WORKS),
+    ("umask 0777, root", umask(0o777), WORKS, "", WORKS),
+    ("umask 0777, a user", user_with_umask, WORKS, "", WORKS),
+    ("closed 0, 1 and 2", closed, WORKS, "", WORKS),
+    ("no /proc", in_mounts("mount -t tmpfs t /proc"), REFUSED, "mount all of /proc", WORKS),
+    ("/proc with subset=pid", in_mounts("mount -t proc -o subset=pid proc /proc"), REFUSED, "ProcSubset=all", WORKS),
+    ("/proc with hidepid=2", in_mounts("mount -t proc -o hidepid=2 proc /proc"), WORKS, "", WORKS),
+    ("a pid namespace with the host's /proc", in_pids, WORKS, "", WORKS),
+    ("a reader without permission to write", reader, REFUSED, "[Pp]ermission", WORKS),
+    ("a reader of a copy", reader_of_backup, REFUSED, "[Pp]ermission", WORKS),
+    *[(f"on {name}", shared(magic), REFUSED, "allow_shared_file_system=1", REFUSED)
+      for name, magic in (("FUSE", "65735546"), ("NFS", "6969"), ("CIFS", "ff534d42"), ("SMB", "fe534d42"),
+                          ("9p", "1021997"), ("Ceph", "c36400"))],
+    ("on overlay", shared("794c7630"), WORKS, "", WORKS),
+]
+
+
+# ---- programs. Each calls twice inside, then once outside, and returns the messages of refusals.
+
+class Checks:
+    def __init__(self, place, expected, says):
+        self.place, self.expected, self.says = place, expected, says
+
+    def end(self, code, message, what):
+        """Of a process inside: True if it worked."""
+        assert code >= 0, f"{what}: died of signal {-code}: {message}"
+        assert code != 134 and "terminate called" not in message and "internal error" not in message, \
+            f"{what}: exit {code}: {message}"
+        if code == 0:
+            return True
+        quiet = self.place.prepare is not None and self.place.prepare.__name__ == "close"
+        assert quiet or re.search(self.says, message) and self.says, f"{what}: exit {code}, does not say why: {message}"
+        return False
+
+    def outcome(self, worked, what):
+        assert self.expected != WORKS or worked, f"{what}: was refused"
+        assert self.expected != REFUSED or not worked, f"{what}: was not refused"
+
+    def effects(self, name, least, what):
+        count = self.place.effects(name)
+        assert least <= count <= 1, f"{what}: acted {count} times"
+
+
+def run_command(place, checks, flags=()):
+    words = [ONCE, "run", "--key", f"k{''.join(flags)}", *flags, "--", "sh", "-c", f"echo ran >>{place.dir}/ran-run; echo out"]
+    worked = False
+    for call in ("first call", "second call"):
+        code, out, err = place.call(*words)
+        now = checks.end(code, err, f"run, {call}")
+        assert now or not worked or checks.expected == EITHER, f"run, {call}: a result was acknowledged and is not replayed: {err}"
+        worked = worked or now
+        checks.effects("ran-run", 1 if worked else 0, f"run, {call}")
+    checks.outcome(worked, "run")
+    leave(place)
+    code, out, err = place.call(*words, inside=False)
+    assert code == 0, f"run, outside: exit {code}: {err}"
+    assert out == "out\n", f"run, outside: {out}"
+    checks.effects("ran-run", 1, "run, outside")
+
+
+def run_under_hold(place, checks):
+    run_command(place, checks, ("--on-lapse", "hold"))
+
+
+def library(place, checks):
+    words = [LIBRARY, str(place.file), "library", f"{place.dir}/ran-library"]
+    if "ONCE_STORE" not in place.env:
+        place.file.parent.mkdir(parents=True, exist_ok=True)
+        return  # The library has no default store.
+    worked = False
+    for call in ("first call", "second call"):
+        code, _, err = place.call(*words)
+        now = checks.end(code, err, f"library, {call}")
+        worked = worked or now
+        checks.effects("ran-library", 1 if worked else 0, f"library, {call}")
+    checks.outcome(worked, "library")
+    leave(place)
+    code, _, err = place.call(*words, inside=False)
+    assert code == 0, f"library, outside: exit {code}: {err}"
+    checks.effects("ran-library", 1, "library, outside")
+
+
+def leave(place):
+    if hasattr(place, "leave"):
+        place.leave()
+        del place.leave
+
+
+def operators(place, checks):
+    """They read, and act on nothing. The record is made outside."""
+    code, _, err = place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
+    changes_outside = place.store_dir.stat().st_mode & 0o222 or os.geteuid() == 0
+    assert code in (0, 243) or not changes_outside, err
+    for words in (("ls",), ("show", "--key", "seen"), ("stats",), ("doctor", "--quick")):
+        code, _, err = place.call(ONCE, *words)
+        if words[0] == "doctor" and code == 1:
+            code = 0  # It found something, such as that all may read the file.
+        checks.outcome(checks.end(code, err if words[0] != "doctor" else err + _, words[0]), words[0])
+
+
+class Queue(http.server.ThreadingHTTPServer):
+    """One message, again and again until it is deleted."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), QueueHandler)
+        self.deleted = False
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        pass  # It sees that of a program that ends.
+
+
+class QueueHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):  # noqa: N802: the name is given
+        self.rfile.read(int(self.headers["Content-Length"]))
+        operation = self.headers["X-Amz-Target"].removeprefix("AmazonSQS.")
+        answer = {}
+        if operation == "GetQueueUrl":
+            answer = {"QueueUrl": self.server.url + "/queue"}
+        elif operation == "GetQueueAttributes":
+            answer = {"Attributes": {"QueueArn": "arn:aws:sqs:eu-central-1:000000000000:queue"}}
+        elif operation == "ReceiveMessage" and not self.server.deleted:
+            answer = {"Messages": [{"MessageId": "m-1", "ReceiptHandle": "r-1", "Body": "1",
+                                    "MD5OfBody": "c4ca4238a0b923820dcc509a6f75849b",
+                                    "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1"}}]}
+        elif operation in ("DeleteMessage", "DeleteMessageBatch"):
+            self.server.deleted = True
+            answer = {"Successful": [{"Id": "0"}], "Failed": []}
+        data = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+def sqs(place, checks):
+    queue = Queue()
+    place.cleanup.callback(queue.server_close)
+    place.cleanup.callback(queue.shutdown)
+    words = [ONCE, "sqs", "--queue", "queue", "--endpoint", queue.url, "--drain", "--receive-wait", "1s", "--log", "json",
+             "--", "sh", "-c", f"echo ran >>{place.dir}/ran-sqs"]
+    code, _, err = end_within(place, place.start(*words), 5)
+    said = err if code == 0 or re.search(checks.says or "^$", err) else err
+    worked = queue.deleted
+    if code is not None:
+        assert code >= 0, f"sqs: died of signal {-code}: {said}"
+        assert "terminate called" not in said, said
+    if not worked:
+        assert checks.says and re.search(checks.says, said) or checks.expected == EITHER, f"sqs: exit {code}: {said}"
+    checks.outcome(worked, f"sqs (exit {code}: {said[-400:]})")
+    checks.effects("ran-sqs", 1 if worked else 0, "sqs")
+    leave(place)
+    queue.deleted = False  # It comes again.
+    code, _, err = end_within(place, place.start(*words, inside=False), LIMIT_S)
+    assert queue.deleted, f"sqs, outside: exit {code}: {err}"
+    checks.effects("ran-sqs", 1, "sqs, outside")
+
+
+def end_within(place, process, seconds):
+    """Its end, or that of a program that goes on trying: then it is asked to end."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+        return process.returncode, out.decode(), err.decode()
+    except subprocess.TimeoutExpired:
+        for pid in {process.pid, *children(process.pid)}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError("did not end after SIGTERM") from None
+        return None, out.decode(), err.decode()
+
+
+def children(pid):
+    done = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in done.stdout.split()]
+
+
+def proxy(place, checks):
+    upstream = service.Service()
+    place.cleanup.callback(upstream.end)
+    words = [ONCE, "proxy", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{upstream.port}", "--no-principal",
+             "--threads", "1", "--log", "none"]
+    if checks.place.prepare is not None and checks.place.prepare.__name__ == "close":
+        return  # Its port is printed on standard error.
+    statuses = []
+    worked = False
+    for inside in (True, False):
+        process = place.start(*words, inside=inside)
+        place.cleanup.callback(end_proxy, process)
+        line = process.stderr.readline().decode()
+        if "listening on port" not in line:
+            _, rest = process.communicate(timeout=LIMIT_S)
+            assert inside, f"proxy, outside: {line}"
+            assert not checks.end(process.returncode, line + rest.decode(), "proxy")
+            leave(place)
+            continue
+        port = int(line.split("port ")[1].split(",")[0])
+        for _ in range(2):
+            statuses.append(post(port))
+        if inside:
+            worked = 201 in statuses
+            leave(place)
+        assert inside or statuses[-1][0] == 201 or "409" in str(statuses), f"proxy, outside: {statuses}"
+        end_proxy(process)
+        assert process.returncode >= 0, f"proxy: died of signal {-process.returncode}"
+    del worked
+    assert 1 == len(upstream.ledger), f"proxy: charged {len(upstream.ledger)} times: {statuses}"
+
+
+def post(port):
+    done = subprocess.run(["curl", "-sS", "--max-time", "30", "-o", "/dev/null", "-w", "%{http_code}", "-H",
+                           "Idempotency-Key: order-17", "-d", "cents=500", f"http://127.0.0.1:{port}/charges"],
+                          capture_output=True, text=True, check=False)
+    return int(done.stdout or 0), done.stderr
+
+
+def end_proxy(process):
+    if process.poll() is not None:
+        return
+    for pid in children(process.pid) or [process.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    process.communicate(timeout=LIMIT_S)
+
+
+PROGRAMS = [("run", run_command), ("run under hold", run_under_hold), ("library", library), ("operators", operators),
+            ("sqs", sqs), ("proxy", proxy)]
+
+
+def play_row(number, program_number):
+    """In a process of its own: what became of the row, and why."""
+    name, make, expected, says, for_operators = ENVIRONMENTS[number]
+    program, play = PROGRAMS[program_number]
+    with tempfile.TemporaryDirectory(prefix="once-test-") as directory:
+        os.chmod(directory, 0o755)
+        place = Place(directory)
+        try:
+            if program == "operators":
+                place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
+            make(place)
+            play(place, Checks(place, for_operators if program == "operators" else expected, says))
+        except Impossible as reason:
+            return "NOT RUN", str(reason)
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            return "FAILED", str(error)
+        finally:
+            place.cleanup.close()
+    return "held", ""
+
+
+def main():
+    rows = [(number, program) for number in range(len(ENVIRONMENTS)) for program in range(len(PROGRAMS))
+            if re.search(PATTERN, f"{ENVIRONMENTS[number][0]}: {PROGRAMS[program][0]}")]
+    counts = collections.Counter()
+    begun = time.monotonic()
+    with concurrent.futures.ProcessPoolExecutor(4) as pool:
+        for (number, program), (end, why) in zip(rows, pool.map(play_row, *zip(*rows)) if rows else []):
+            counts[end] += 1
+            if end != "held":
+                print(f"{end:8} {ENVIRONMENTS[number][0]}: {PROGRAMS[program][0]}: {why}", flush=True)
+    print(f"{counts['held']} rows held, {counts['FAILED']} failed, {counts['NOT RUN']} not run, "
+          f"in {time.monotonic() - begun:.0f} s")
+    sys.exit(1 if counts["FAILED"] or not counts["held"] else 0)
+
+
+if __name__ == "__main__":
+    main()
