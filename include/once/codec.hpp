@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <once/error.hpp>
+#include <once/rounding.hpp>
 
 namespace once {
 
@@ -83,6 +84,7 @@ struct Codec<T> {
     return {text, std::to_chars(text, text + sizeof text, value).ptr};
   }
   static T decode(std::string_view bytes) {
+    const detail::RoundToNearest rounding;
     T value{};
     const auto [end, error] = std::from_chars(bytes.data(), bytes.data() + bytes.size(), value);
     if (error != std::errc{} || end != bytes.data() + bytes.size()) {

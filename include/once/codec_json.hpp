@@ -22,6 +22,7 @@
 
 #include <once/codec.hpp>
 #include <once/error.hpp>
+#include <once/rounding.hpp>
 
 #define ONCE_JSON(Type, ...)                            \
   NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Type, __VA_ARGS__) \
@@ -68,6 +69,7 @@ struct Codec<T> : detail::JsonNames<T> {
   static T decode(std::string_view bytes)
     requires detail::FromJson<T>
   {
+    const detail::RoundToNearest rounding;
     try {
       return nlohmann::json::parse(bytes).get<T>();
     } catch (const nlohmann::json::exception& error) {

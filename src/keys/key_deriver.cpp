@@ -6,6 +6,7 @@
 #include <memory_resource>
 #include <once/error.hpp>
 #include <once/record.hpp>
+#include <once/rounding.hpp>
 #include <optional>
 #include <utility>
 
@@ -196,6 +197,7 @@ Fingerprint KeyDeriver::Parts::fingerprint(std::string_view text) const {
 }
 
 Fingerprint KeyDeriver::fingerprint(std::string_view json_text) const {
+  const once::detail::RoundToNearest rounding;  // For sum() and avg() of an expression.
   if (!parts_->compared) return {};
   std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room
   std::pmr::monotonic_buffer_resource arena(first.data(), first.size());
@@ -203,6 +205,7 @@ Fingerprint KeyDeriver::fingerprint(std::string_view json_text) const {
 }
 
 Derived KeyDeriver::derive(std::string_view json_text) const {
+  const once::detail::RoundToNearest rounding;
   const Recipe& recipe = parts_->recipe;
   // Most events fit, so that parsing one costs no allocation.
   std::array<std::byte, 16384> first;  // NOLINT(cppcoreguidelines-pro-type-member-init): raw room

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+#include <once/rounding.hpp>
+
 namespace once::text {
 
 namespace {
@@ -107,6 +109,7 @@ void append_scientific(const Digits& d, std::string& out, std::size_t least_digi
 
 double to_double(std::string_view text) {
   double value = 0;
+  const detail::RoundToNearest rounding;
   // Reads Infinity and NaN too.
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   if (result.ec == std::errc::result_out_of_range) {

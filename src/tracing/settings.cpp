@@ -1,9 +1,11 @@
 #include "tracing/settings.hpp"
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
+#include <system_error>
 
 #include <once/error.hpp>
+#include <once/rounding.hpp>
 
 #include "text/ascii.hpp"
 #include "text/header.hpp"
@@ -95,9 +97,10 @@ Sampler read_sampler(const Variables& variables) {
   }
   const std::string argument = variables.value(variable + "_ARG");
   if (argument.empty()) return sampler;
-  char* end = nullptr;
-  sampler.ratio = std::strtod(argument.c_str(), &end);
-  if (end != argument.c_str() + argument.size() || !(sampler.ratio >= 0 && sampler.ratio <= 1)) {
+  const detail::RoundToNearest rounding;
+  const char* const end = argument.data() + argument.size();
+  const auto [read, error] = std::from_chars(argument.data(), end, sampler.ratio);
+  if (error != std::errc() || read != end || !(sampler.ratio >= 0 && sampler.ratio <= 1)) {
     Variables::refuse(variable + "_ARG", "it is " + text::quoted(argument) + ", and must be a number from 0 to 1");
   }
   return sampler;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -57,6 +58,22 @@ TEST(Codec, WritesNumbersAsExactJson) {
   EXPECT_EQ(there_and_back<std::uint8_t>(255), 255);
   EXPECT_TRUE(there_and_back(true));
   EXPECT_FALSE(there_and_back(false));
+}
+
+TEST(Codec, ReadsToNearestInEveryRoundingMode) {
+  const int before = std::fegetround();
+  for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(mode);
+    const double number = once::Codec<double>::decode("1234567.89");
+    const auto json = once::Codec<std::vector<double>>::decode("[1234567.89, 2.675]");
+    const std::string text = once::Codec<double>::encode(1234567.89);
+    const int after = std::fegetround();
+    std::fesetround(before);
+    EXPECT_EQ(number, 1234567.89);
+    EXPECT_EQ(json, (std::vector<double>{1234567.89, 2.675}));
+    EXPECT_EQ(text, "1234567.89");
+    EXPECT_EQ(after, mode) << "the caller's";
+  }
 }
 
 TEST(Codec, RefusesWhatIsNoNumber) {

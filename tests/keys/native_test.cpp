@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cfenv>
 #include <cstdint>
 #include <once/error.hpp>
 #include <once/keys/key_deriver.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "text/number.hpp"
@@ -39,6 +41,27 @@ TEST(NativeKeys, TheLabelIsWhatPeopleKnow) {
   EXPECT_LE(derive("\"" + std::string(100'000, 'x') + "\"").label.size(), 1100U);
   EXPECT_EQ(KeyDeriver({.scope = "s", .expression = "id", .makes_label = false}).derive(R"({"id": "order-17"})").label,
             "");
+}
+
+TEST(NativeKeys, DoNotDependOnTheRoundingMode) {
+  const int before = std::fegetround();
+  for (const auto& [event, expression] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"amount":1234567.89})", "amount"},
+           {R"({"lat":52.520008,"lon":13.404954,"price":19.99})", ""},
+           {R"({"items":[{"cents":0.1},{"cents":0.2},{"cents":0.7}]})", "sum(items[].cents)"},
+           {R"({"items":[0.1,0.2,0.7]})", "avg(items)"}}) {
+    const Derived expected = derive(event, expression, expression.empty() ? "@" : expression);
+    for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+      std::fesetround(mode);
+      const Derived derived = derive(event, expression, expression.empty() ? "@" : expression);
+      const std::string canonical = canonical_text(event);
+      std::fesetround(before);
+      EXPECT_EQ(derived.key, expected.key) << event;
+      EXPECT_EQ(derived.fingerprint, expected.fingerprint) << event;
+      EXPECT_EQ(derived.label, expected.label) << event;
+      EXPECT_EQ(canonical, canonical_text(event));
+    }
+  }
 }
 
 // RFC 8785, section 3.2.4, the sample of section 3.2.2 in canonical form.
