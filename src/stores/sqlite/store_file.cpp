@@ -15,7 +15,6 @@
 #include "platform/host_boot.hpp"
 #include "stores/sqlite/file_names.hpp"
 #include "stores/sqlite/file_system.hpp"
-#include "stores/sqlite/wal_vfs.hpp"
 
 namespace once::stores::sqlite {
 
@@ -122,7 +121,7 @@ SqliteOptions prepared(SqliteOptions options) {
 StoreFile::StoreFile(SqliteOptions options)
     : asked_(options.path),
       fork_guard_(asked_),
-      vfs_(wal_vfs(options.vfs)),
+      vfs_(options.vfs),
       options_(prepared(std::move(options))),
       identity_(Identity::of(path())) {}
 

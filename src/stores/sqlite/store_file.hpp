@@ -10,6 +10,7 @@
 #include "stores/sqlite/fork_guard.hpp"
 #include "stores/sqlite/identity.hpp"
 #include "stores/sqlite/schema.hpp"
+#include "stores/sqlite/wal_vfs.hpp"
 
 namespace once::stores::sqlite {
 
@@ -25,7 +26,7 @@ class StoreFile {
   [[nodiscard]] const SqliteOptions& options() const noexcept { return options_; }  // With the file's real path.
   [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
   [[nodiscard]] const std::string& asked_path() const noexcept { return asked_; }  // As it was given.
-  [[nodiscard]] const std::string& vfs() const noexcept { return vfs_; }
+  [[nodiscard]] const std::string& vfs() const noexcept { return vfs_.name(); }
   [[nodiscard]] bool is_forked() const noexcept { return fork_guard_.is_forked(); }
 
   // Throws Exception(unavailable) if it was deleted or replaced since.
@@ -50,7 +51,7 @@ class StoreFile {
 
   const std::string asked_;
   const ForkGuard fork_guard_;
-  const std::string vfs_;
+  const WalVfs vfs_;
   const SqliteOptions options_;
   const Identity identity_;
   HashKey hash_key_;

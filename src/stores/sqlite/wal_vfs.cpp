@@ -3,14 +3,16 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <new>
+#include <string>
 #include <string_view>
-#include <vector>
 
 #include <once/error.hpp>
 
@@ -151,21 +153,19 @@ int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int*
   return SQLITE_OK;
 }
 
-struct Registered {
-  std::string name;
-  std::string base_name;
-  sqlite3_vfs vfs{};
-};
+// Unique while it exists, also among the copies of this library in one process.
+std::string name_of(const sqlite3_vfs& vfs, const char* base) {
+  std::array<char, 2 * sizeof(std::uintptr_t)> digits{};
+  const auto address = reinterpret_cast<std::uintptr_t>(&vfs);
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), address, 16).ptr;
+  return "once-" + std::string(base) + "-" + std::string(digits.data(), end);
+}
 
-std::unique_ptr<Registered> make(const std::string& base_name, sqlite3_vfs* base) {
-  auto made = std::make_unique<Registered>();
-  made->base_name = base_name;
-  made->name = "once-" + base_name;
-  sqlite3_vfs& vfs = made->vfs;
+sqlite3_vfs forwarding_to(sqlite3_vfs* base) noexcept {
+  sqlite3_vfs vfs{};
   vfs.iVersion = 2;
   vfs.szOsFile = static_cast<int>(aligned(static_cast<std::size_t>(base->szOsFile)) + sizeof(Log));
   vfs.mxPathname = base->mxPathname;
-  vfs.zName = made->name.c_str();
   vfs.pAppData = base;
   vfs.xOpen = open;
   vfs.xDelete = [](sqlite3_vfs* v, const char* name, int sync) { return base_of(v)->xDelete(base_of(v), name, sync); };
@@ -184,29 +184,33 @@ std::unique_ptr<Registered> make(const std::string& base_name, sqlite3_vfs* base
   vfs.xCurrentTimeInt64 = [](sqlite3_vfs* v, sqlite3_int64* out) {
     return base_of(v)->xCurrentTimeInt64(base_of(v), out);
   };
-  return made;
+  return vfs;
 }
 
 }  // namespace
 
-std::string wal_vfs(const std::string& base) {
-  static std::mutex mutex;
-  // Never destroyed: SQLite keeps pointers to them, and stores may outlive static objects.
-  static auto& all = *new std::vector<std::unique_ptr<Registered>>;
-  const std::lock_guard lock(mutex);
+WalVfs::WalVfs(const std::string& base) {
   sqlite3_vfs* const found = sqlite3_vfs_find(base.empty() ? nullptr : base.c_str());
   if (found == nullptr || found->iVersion < 2) {
     throw Exception(ErrorKind::misuse, "SQLite has no VFS named '" + base + "' of version 2 or later");
   }
-  for (const auto& known : all) {
-    if (known->vfs.pAppData == found) return known->name;
-  }
-  auto made = make(found->zName, found);
+  auto made = std::make_unique<Registered>();
+  made->vfs = forwarding_to(found);
+  made->name = name_of(made->vfs, found->zName);
+  made->vfs.zName = made->name.c_str();
   if (sqlite3_vfs_register(&made->vfs, 0) != SQLITE_OK) {
     throw Exception(ErrorKind::unavailable, "SQLite cannot register a VFS: out of memory");
   }
-  all.push_back(std::move(made));
-  return all.back()->name;
+  registered_ = std::move(made);
+}
+
+WalVfs::~WalVfs() {
+  if (getpid() == registered_->process) {
+    sqlite3_vfs_unregister(&registered_->vfs);
+  } else {
+    // In a child, which may have been forked while another thread held SQLite's lock: its list keeps the pointer.
+    static_cast<void>(registered_.release());
+  }
 }
 
 }  // namespace once::stores::sqlite
