@@ -16,6 +16,7 @@
 #include <once/error.hpp>
 
 #include "platform/forks.hpp"
+#include "platform/thread.hpp"
 
 namespace once::aws {
 
@@ -139,7 +140,7 @@ struct Part {
   bool start(Error& error) {
     if (thread.joinable()) thread.join();
     try {
-      thread = std::thread([state = state] { run(*state); });
+      thread = start_thread([state = state] { run(*state); });
     } catch (const std::system_error& failure) {
       error = {ErrorKind::unavailable, std::string("no thread to look for AWS credentials: ") + failure.what()};
       return false;

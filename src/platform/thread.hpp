@@ -13,16 +13,19 @@
 
 namespace once {
 
-// Our threads block all signals: those are for the program's threads. Throws std::system_error if no thread can be
+// The one way to start a thread that is the library's own: all of them block all signals, which are for the program's
+// threads. A signal that the program blocks, to read it from a signalfd, would otherwise be delivered here, and kill
+// the program. Threads that run the user's handlers keep the mask of the thread that calls the library instead:
+// commands that they start inherit it. `Thread` may be std::jthread. Throws std::system_error if no thread can be
 // started.
-template <class Run>
-std::thread start_thread(Run run) {
+template <class Thread = std::thread, class Run>
+Thread start_thread(Run run) {
   sigset_t all{};
   sigset_t before{};
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread thread(std::move(run));
+    Thread thread(std::move(run));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
   } catch (...) {  // Restores the caller's signals, then rethrows.

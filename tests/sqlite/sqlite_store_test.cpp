@@ -1,6 +1,8 @@
 // What the SQLite store does beyond the conformance suite: its file, its time, its options, reading from outside.
 #include <once/stores/sqlite.hpp>
 
+#include <signal.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +28,7 @@
 
 #include <once/error.hpp>
 #include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
 #include <once/stores/memory.hpp>
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
@@ -653,6 +657,56 @@ TEST(SqliteStore, CompletionsWhoseThreadHasEndedComeAllTheSame) {
     completed = true;
   });
   while (!completed.load()) std::this_thread::yield();
+}
+
+std::vector<std::string> vfs_names() {
+  std::vector<std::string> names;
+  for (const sqlite3_vfs* at = sqlite3_vfs_find(nullptr); at != nullptr; at = at->pNext) names.emplace_back(at->zName);
+  return names;
+}
+
+// A plugin with its own copy of this library is unloaded, and SQLite would call code that is gone.
+TEST(SqliteStore, LeavesNoVfsBehind) {
+  const SoundScratch scratch;
+  const std::vector<std::string> before = vfs_names();
+  {
+    const auto store = make_sqlite_store({.path = scratch.file()});
+    const auto other = make_sqlite_store({.path = scratch.file()});
+    EXPECT_EQ(vfs_names().size(), before.size() + 2) << "each has a name of its own, and so has each copy";
+    EXPECT_EQ(blocking::insert(*other, plain_record("k#1")).status, Answer::Status::done);
+  }
+  EXPECT_EQ(vfs_names(), before);
+}
+
+// The threads of this process, and which signals each blocks: SigBlk of proc(5).
+std::map<std::string, std::uint64_t> blocked_signals() {
+  std::map<std::string, std::uint64_t> blocked;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    for (std::string word; status >> word;) {
+      if (word == "SigBlk:") status >> std::hex >> blocked[task.path().filename()];
+    }
+  }
+  return blocked;
+}
+
+// A daemon that reads SIGTERM from a signalfd blocks it in its own threads, after it has opened the store.
+TEST(SqliteStore, ItsThreadsBlockSignals) {
+  const SoundScratch scratch;
+  const auto before = blocked_signals();
+  const auto timers = make_system_timers(system_clock());
+  timers->at(system_clock()->uptime() + std::chrono::hours(1), [] {});
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+  std::size_t ours = 0;
+  for (const auto& [task, blocked] : blocked_signals()) {
+    if (before.contains(task)) continue;
+    ++ours;
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGALRM, SIGUSR1, SIGPROF}) {
+      EXPECT_NE(blocked >> (signal - 1) & 1, 0U) << "thread " << task << ", signal " << signal;
+    }
+  }
+  EXPECT_GE(ours, 2U) << "of the store and of the timers";
 }
 
 TEST(SqliteHash, IsSipHash13) {

@@ -7,6 +7,7 @@
 
 #include "frontends/proxy/admin.hpp"
 #include "frontends/proxy/listening.hpp"
+#include "platform/thread.hpp"
 
 namespace once::proxy {
 
@@ -23,7 +24,7 @@ class AdminServer::Impl {
         port_(port_of(acceptor_)) {
     loop_.start();
     spawn(loop_.io, accept_admin(loop_, acceptor_, pages_));
-    thread_ = std::jthread([this] { loop_.run(); });
+    thread_ = start_thread<std::jthread>([this] { loop_.run(); });
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

@@ -26,6 +26,7 @@
 #include "frontends/proxy/reconciling.hpp"
 #include "frontends/proxy/services.hpp"
 #include "frontends/proxy/session.hpp"
+#include "platform/thread.hpp"
 #include "text/prometheus.hpp"
 
 namespace once::proxy {
@@ -106,7 +107,7 @@ class Proxy::Impl {
     if (admin_acceptor_) spawn(io, accept_admin(*loops_.front(), *admin_acceptor_, pages_));
     try {
       for (const auto& loop : loops_) {
-        threads_.emplace_back([&loop] { loop->run(); });
+        threads_.push_back(start_thread<std::jthread>([&loop] { loop->run(); }));
       }
     } catch (...) {  // No thread could be started: the running ones must not wait for endless work.
       for (const auto& loop : loops_) loop->io.stop();

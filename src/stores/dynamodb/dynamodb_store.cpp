@@ -12,6 +12,7 @@
 #include <once/stores/dynamodb.hpp>
 #include <once/stores/dynamodb_transaction.hpp>
 
+#include "platform/thread.hpp"
 #include "stores/dynamodb/pages.hpp"
 #include "stores/dynamodb/writes.hpp"
 #include "text/ascii.hpp"
@@ -82,7 +83,7 @@ class DynamoDbStore final : public Store {
     // be started, it is leaked.
     auto kept = std::make_unique<std::shared_ptr<aws::Transport>>(std::move(transport_));
     try {
-      std::thread([service = service_, transport = kept.get()] {
+      start_thread([service = service_, transport = kept.get()] {
         service->wait();
         delete transport;
       }).detach();

@@ -12,6 +12,7 @@
 
 #include <once/stores/postgresql_transaction.hpp>
 
+#include "platform/thread.hpp"
 #include "stores/postgresql/schema_sql.hpp"
 #include "text/ascii.hpp"
 
@@ -573,7 +574,7 @@ void Companions::add(RequestPtr request) {
   const std::size_t workers = threads_.size() - (state->watched ? 1 : 0);
   if (!is_served && workers < state->options.side_connections) {
     try {
-      threads_.emplace_back([state] { state->work(); });
+      threads_.push_back(start_thread([state] { state->work(); }));
       is_served = true;
     } catch (const std::system_error& error) {
       if (workers == 0) {
@@ -587,7 +588,7 @@ void Companions::add(RequestPtr request) {
   }
   if (!is_served && !state->watched) {
     try {
-      threads_.emplace_back([state] { state->watch(); });
+      threads_.push_back(start_thread([state] { state->watch(); }));
       state->watched = true;
     } catch (const std::system_error&) {  // It hears when a thread is free.
     }

@@ -26,6 +26,8 @@
 
 #include <once/frontends/lambda/local_api.hpp>
 
+#include "platform/thread.hpp"
+
 namespace once::lambda {
 
 namespace asio = boost::asio;
@@ -64,7 +66,7 @@ class LocalApi::Impl {
 
   void start() {
     accept();
-    thread = std::thread([this] { io.run(); });
+    thread = start_thread([this] { io.run(); });
   }
   void stop();
 
