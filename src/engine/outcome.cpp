@@ -96,6 +96,12 @@ const std::string& Outcome::value() const {
       return result.bytes;
     case Kind::replayed:
     case Kind::superseded:
+      if (result.placement == Placement::dropped && result.size == 0) {  // Nothing is too small to keep.
+        throw ResultDropped(ErrorKind::misuse,
+                            "the operation is done, but its result could not be encoded, so it was not kept; the "
+                            "caller that ran it got the codec's exception (for JSON, text must be UTF-8)",
+                            record);
+      }
       if (result.placement == Placement::dropped) {
         throw ResultDropped(ErrorKind::misuse,
                             "the operation is done, but its result of " + std::to_string(result.size) +
