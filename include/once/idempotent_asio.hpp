@@ -148,26 +148,23 @@ class Idempotent<boost::asio::awaitable<R, E>(Args...), Argument> {
   // boost::system::system_error (operation_aborted) if the call was cancelled before its work began.
   template <class Token = boost::asio::use_awaitable_t<E>>
   auto operator()(Args... args, Token&& token = Token()) const {
-    return initiate<false, typename detail::AnswerSignature<R>::type>(token, args...);
+    return initiate<false, typename detail::AnswerSignature<R>::type, Token>(token, args...);
   }
 
   // Completes with void(std::exception_ptr, OutcomeOf<R>): see the other Idempotent.
   template <class Token = boost::asio::use_awaitable_t<E>>
   auto outcome(Args... args, Token&& token = Token()) const {
-    return initiate<true, void(std::exception_ptr, OutcomeOf<R>)>(token, args...);
+    return initiate<true, void(std::exception_ptr, OutcomeOf<R>), Token>(token, args...);
   }
 
  private:
   using Made = detail::AsioOperation<R, E, Argument, Args...>;
 
   template <bool as_outcome, class Signature, class Token>
-  auto initiate(Token& token, Args&... args) const {
+  auto initiate(std::remove_reference_t<Token>& token, Args&... args) const {
     using Task = detail::CallTask<as_outcome, R, E, Argument, Args...>;
-    return boost::asio::async_initiate<Token, Signature>(
-        [](auto handler, Engine* engine, Task task) {
-          detail::start_asio_run(*engine, std::move(task), std::move(handler));
-        },
-        token, &made_->engine, Task(made_, static_cast<Args&&>(args)...));
+    return detail::AsioStart<Signature>::template with<Token>(token, made_->engine,
+                                                              Task(made_, static_cast<Args&&>(args)...));
   }
 
   std::shared_ptr<Made> made_;

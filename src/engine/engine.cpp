@@ -369,8 +369,8 @@ void Engine::begin_elsewhere(Request&& request, const EffectivePolicy& policy, C
 }
 
 Begin Engine::begin(Request request) {
-  const EffectivePolicy policy = core_->take_in(request);
-  Running::refuse_anywhere(*core_, request.key.stored());
+  EffectivePolicy policy = core_->take_in(request);
+  if (Running::refuse_anywhere(*core_, request.key.stored())) policy.on_conflict = OnConflict::fail;
   return wait_for<Begin>(
       [&](Callback<void(Begin&&)>&& done) { begin_elsewhere(std::move(request), policy, std::move(done)); });
 }
@@ -378,8 +378,8 @@ Begin Engine::begin(Request request) {
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
 
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
-  const EffectivePolicy policy = core_->take_in(request);
-  Running::refuse_anywhere(*core_, request.key.stored());
+  EffectivePolicy policy = core_->take_in(request);
+  if (Running::refuse_anywhere(*core_, request.key.stored())) policy.on_conflict = OnConflict::fail;
   std::shared_ptr<const EngineAttempt> kept;  // For work without a claim.
   bool at_once = false;                       // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {
@@ -423,6 +423,9 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     work(context, outcome.result);
     check(outcome.result);
   } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
+    // Not one of C++: glibc unwinds a thread that pthread_cancel() or pthread_exit() ends, and it must not be stopped.
+    // What the work did is not known, so the claim lapses.
+    if (std::current_exception() == nullptr) throw;
     if (context.handing_ != nullptr && !context.handing_->is_over_without()) {
       const Finish finish =
           wait_for<Finish>([&](FinishDone done) { context.handing_->ask(in_doubt, std::move(done)); });

@@ -256,9 +256,9 @@ Outcome run_local(EngineCore& core, Request&& request, LocalTransaction& transac
     ~Over() { transaction.rollback(); }
     LocalTransaction& transaction;
   } const over{transaction};
-  const EffectivePolicy policy = core.take_in(request);
+  EffectivePolicy policy = core.take_in(request);
   refuse_policy(core, policy, transaction);
-  Running::refuse_anywhere(core, request.key.stored());
+  if (Running::refuse_anywhere(core, request.key.stored())) policy.on_conflict = OnConflict::fail;
   if (auto known = core.flights.cached(request, policy)) {
     Outcome outcome;
     is_over(*known, outcome);

@@ -22,6 +22,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/spawn.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_future.hpp>
@@ -437,6 +438,35 @@ TEST_F(AsioTest, ArgumentsAreKeptForTheCall) {
   io.run();
   EXPECT_EQ(ended.value, "a long text that is not kept in the string itself7");
   EXPECT_EQ(calls, 1) << "what is taken by reference reaches the callable";
+}
+
+// Boost 1.81's own yield_context cannot take an exception together with a value.
+TEST_F(AsioTest, AStackfulCoroutineAwaitsTheOneResult) {
+  const auto charge = charging();
+  const auto fail =
+      once::idempotent(engine, {.name = "fail", .key = &Order::id}, [](const Order&) -> asio::awaitable<Receipt> {
+        throw std::runtime_error("declined");
+        co_return Receipt{};
+      });
+  const auto mail = once::idempotent(engine, {.name = "mail", .key = &Order::id},
+                                     [](const Order&) -> asio::awaitable<void> { co_return; });
+  bool over = false;
+  asio::spawn(
+      io,
+      [&](asio::yield_context yield) {
+        EXPECT_EQ(charge({"17"}, yield).charge, "17 run 1");
+        EXPECT_EQ(charge.outcome({"17"}, yield).kind, Outcome::Kind::replayed);
+        mail({"17"}, yield);
+        EXPECT_THROW(fail({"17"}, yield), std::runtime_error);
+        EXPECT_EQ(once::async_run(
+                      engine, engine.request("k", {}), [] { return std::string("x"); }, yield)
+                      .result.bytes,
+                  "x");
+        over = true;
+      },
+      [](std::exception_ptr error) { EXPECT_FALSE(error); });
+  io.run();
+  EXPECT_TRUE(over);
 }
 
 }  // namespace asio_test

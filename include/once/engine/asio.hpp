@@ -26,6 +26,7 @@
 // after its wait.
 #pragma once
 
+#include <concepts>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/query.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/system/error_code.hpp>
 #include <boost/system/system_error.hpp>
 
 #include <once/engine/async_run.hpp>
@@ -236,10 +238,65 @@ class AsioRun final : public AsioCall {
   const std::shared_ptr<AsioCalls::Living> living_;
 };
 
+// boost::asio::yield_context: the token of a stackful coroutine, which this call suspends until it completes.
+template <class Token>
+concept StackfulToken = requires(const Token& token, boost::system::error_code& error) {
+  { token[error] } -> std::same_as<Token>;
+};
+
+// A Task whose value goes to a variable of a suspended coroutine.
+template <class Task, class Value>
+class SuspendedTask : public Task {
+ public:
+  SuspendedTask(Task&& task, std::optional<Value>& value) : Task(std::move(task)), value_(&value) {}
+
+  template <class Handler>
+  void complete(Handler&& handler, std::exception_ptr error) {
+    const auto keep = [this, &handler](std::exception_ptr its_error, Value value) {
+      value_->emplace(std::move(value));
+      std::forward<Handler>(handler)(std::move(its_error));
+    };
+    Task::complete(keep, std::move(error));
+  }
+
+ private:
+  std::optional<Value>* value_;
+};
+
 template <class Task, class Handler>
 void start_asio_run(Engine& engine, Task task, Handler handler) {
   std::make_shared<AsioRun<Task, Handler>>(engine, std::move(task), std::move(handler))->begin();
 }
+
+// Starts a call that completes with `Signature`: void(std::exception_ptr), or void(std::exception_ptr, Value).
+template <class Signature>
+struct AsioStart;
+template <>
+struct AsioStart<void(std::exception_ptr)> {
+  template <class Token, class Task>
+  static auto with(std::remove_reference_t<Token>& token, Engine& engine, Task task) {
+    return boost::asio::async_initiate<Token, void(std::exception_ptr)>(
+        [](auto handler, Engine* on, Task its_task) { start_asio_run(*on, std::move(its_task), std::move(handler)); },
+        token, &engine, std::move(task));
+  }
+};
+template <class Value>
+struct AsioStart<void(std::exception_ptr, Value)> {
+  template <class Token, class Task>
+  static auto with(std::remove_reference_t<Token>& token, Engine& engine, Task task) {
+    if constexpr (StackfulToken<std::remove_cvref_t<Token>>) {
+      // For an exception with a value, Boost 1.81's spawn.hpp does not compile.
+      std::optional<Value> value;
+      AsioStart<void(std::exception_ptr)>::template with<Token>(token, engine,
+                                                                SuspendedTask<Task, Value>(std::move(task), value));
+      return *std::move(value);
+    } else {
+      return boost::asio::async_initiate<Token, void(std::exception_ptr, Value)>(
+          [](auto handler, Engine* on, Task its_task) { start_asio_run(*on, std::move(its_task), std::move(handler)); },
+          token, &engine, std::move(task));
+    }
+  }
+};
 
 // async_run().
 template <class Work>
@@ -298,11 +355,8 @@ class WorkTask {
 // Engine::run(), and boost::system::system_error for a cancelled call: see the top of this file.
 template <class Work, class Token = boost::asio::use_awaitable_t<>>
 auto async_run(Engine& engine, Request request, Work work, Token&& token = Token()) {
-  return boost::asio::async_initiate<Token, void(std::exception_ptr, Outcome)>(
-      [](auto handler, Engine* on, detail::WorkTask<Work> task) {
-        detail::start_asio_run(*on, std::move(task), std::move(handler));
-      },
-      token, &engine, detail::WorkTask<Work>(std::move(request), std::move(work)));
+  return detail::AsioStart<void(std::exception_ptr, Outcome)>::with<Token>(
+      token, engine, detail::WorkTask<Work>(std::move(request), std::move(work)));
 }
 
 }  // namespace once

@@ -396,6 +396,7 @@ Answer Endpoint::run(Examination examination, const std::function<Answer(Executi
     // Not the handler's fault: the client gets the stored answer, if there is one.
     return opening.execution.finish(rules_->problem(Problem::claim_lost), Fate::ambiguous);
   } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
+    if (std::current_exception() == nullptr) throw;  // pthread_exit(), as in Engine::run(): the claim lapses.
     static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
     throw;
   }
