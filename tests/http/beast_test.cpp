@@ -1,15 +1,22 @@
 // The adapter for Boost.Beast. No sockets: it has none.
 #include <once/frontends/http/beast.hpp>
 
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 
 #include <once/stores/memory.hpp>
@@ -202,6 +209,83 @@ TEST_F(BeastTest, TheFirstReplyCounts) {
   });
   EXPECT_EQ(response.body(), "one");
   EXPECT_EQ(serve(request, handler()).body(), "one");
+}
+
+TEST_F(BeastTest, AHandlerMayBeAFunctionOrACoroutine) {
+  const BeastRequest plain = charge_request("plain");
+  EXPECT_EQ(serve(plain, [](const BeastRequest&, Execution&) { return created("one"); }).body(), "one");
+  EXPECT_EQ(serve(plain, handler()).body(), "one");
+  const BeastRequest awaited = charge_request("awaited");
+  const std::string kept = "a text that is too long to be kept in the string itself";
+  const auto coroutine = [kept](const BeastRequest&, Execution& execution) -> net::awaitable<BeastResponse> {
+    co_await net::post(co_await net::this_coro::executor, net::use_awaitable);
+    EXPECT_TRUE(execution.is_protected());
+    co_return created(kept);
+  };
+  EXPECT_EQ(serve(awaited, coroutine).body(), kept);
+  EXPECT_EQ(serve(awaited, handler()).body(), kept);
+  const BeastRequest failing = charge_request("failing");
+  const auto fails = [](const BeastRequest&, Execution&) -> net::awaitable<BeastResponse> {
+    co_await net::post(co_await net::this_coro::executor, net::use_awaitable);
+    throw std::runtime_error("bank timeout");
+  };
+  EXPECT_THAT(serve(failing, fails).body(), HasSubstr("handler-failed"));
+  EXPECT_EQ(serve(failing, handler()).result_int(), 409U);
+  EXPECT_EQ(runs, 0);
+}
+
+TEST_F(BeastTest, AHandlerMayReportAnExceptionAndThenReply) {
+  const BeastRequest request = charge_request("k");
+  const auto reports = [](const BeastRequest&, Execution& execution, Reply reply) {
+    execution.finish_thrown(
+        std::make_exception_ptr(std::runtime_error("bank timeout")),
+        [reply = std::move(reply)](Answer answer) mutable { reply(to_response(std::move(answer), 11, true)); });
+  };
+  EXPECT_THAT(serve(request, reports).body(), HasSubstr("handler-failed"));
+  EXPECT_EQ(serve(request, handler()).result_int(), 409U);
+  const auto forgets = [](const BeastRequest&, Execution& execution, const Reply&) {
+    execution.finish(text_answer(201, "done"), [](const Answer&) {});
+  };
+  const BeastRequest other = charge_request("other");
+  EXPECT_EQ(serve(other, forgets).result_int(), 500U) << "its client is not left waiting";
+  EXPECT_EQ(serve(other, handler()).body(), "done");
+}
+
+// A server that stops destroys its io_context with requests in it. The engine lives on.
+TEST_F(BeastTest, AContextThatIsDestroyedDropsItsRequests) {
+  std::vector<Reply> late;
+  bool completed = false;
+  const auto begin = [&](net::io_context& on, const BeastRequest& request, auto its_handler) {
+    async_serve(endpoint, request, its_handler,
+                net::bind_executor(on, [&](const BeastResponse&) { completed = true; }));
+  };
+  const BeastRequest cut_off = charge_request("cut off");
+  const BeastRequest replies = charge_request("replies");
+  const BeastRequest awaits = charge_request("awaits");
+  const BeastRequest unbegun = charge_request("unbegun");
+  {
+    net::io_context stopped;
+    begin(stopped, cut_off, [&](const BeastRequest&, Execution&, Reply reply) {
+      auto bank = std::make_shared<net::steady_timer>(stopped, std::chrono::hours(1));
+      bank->async_wait([bank, reply = std::move(reply)](auto) mutable { reply(created("never")); });
+    });
+    begin(stopped, replies, [&](const BeastRequest&, Execution&, Reply reply) { late.push_back(std::move(reply)); });
+    begin(stopped, awaits, [](const BeastRequest&, Execution&) -> net::awaitable<BeastResponse> {
+      net::steady_timer bank(co_await net::this_coro::executor, std::chrono::hours(1));
+      co_await bank.async_wait(net::use_awaitable);
+      co_return created("never");
+    });
+    stopped.poll();
+    ASSERT_EQ(late.size(), 1U);
+    begin(stopped, unbegun, handler("never"));
+  }
+  EXPECT_FALSE(completed);
+  late.front()(created("late"));
+  EXPECT_EQ(serve(replies, handler("again")).body(), "late") << "what was done is stored";
+  EXPECT_EQ(serve(unbegun, handler("again")).body(), "again") << "released";
+  EXPECT_EQ(serve(cut_off, handler("again")).result_int(), 409U) << "it may have acted";
+  EXPECT_EQ(serve(awaits, handler("again")).result_int(), 409U);
+  EXPECT_FALSE(completed);
 }
 
 TEST_F(BeastTest, FuturesWorkToo) {

@@ -4,23 +4,34 @@
 //   // in a session's coroutine
 //   Response response = co_await once::http::async_serve(endpoint, request, charge, net::use_awaitable);
 //
-//   void charge(const Request& request, once::http::Execution& execution, once::Callback<void(Response)> reply);
+//   net::awaitable<Response> charge(const Request& request, once::http::Execution& execution);
 //
 // examples/http_beast.cpp is a whole server.
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/execution/context.hpp>
+#include <boost/asio/execution/executor.hpp>
+#include <boost/asio/execution_context.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/query.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
 
@@ -85,73 +96,214 @@ inline BeastResponse to_response(Answer answer, unsigned version, bool keep_aliv
 
 namespace detail {
 
+// Delivers the response of one request. Replies come later than its executor's context may live.
+class BeastDelivery {
+ public:
+  BeastDelivery() = default;
+  BeastDelivery(const BeastDelivery&) = delete;
+  BeastDelivery& operator=(const BeastDelivery&) = delete;
+  virtual ~BeastDelivery() = default;
+  virtual void deliver(BeastResponse response) = 0;  // From any thread. Only the first call counts.
+  virtual void drop() noexcept = 0;                  // The context is being destroyed.
+  [[nodiscard]] virtual bool is_over() const = 0;    // It was.
+};
+
+// Those of one execution context: see AsioCalls of once/engine/asio.hpp.
+class BeastDeliveries final : public boost::asio::execution_context::service {
+ public:
+  using key_type = BeastDeliveries;
+  static inline boost::asio::execution_context::id id;
+
+  // Outlives the context.
+  struct Living {
+    std::recursive_mutex mutex;  // Dropping a completion may destroy another delivery.
+    std::set<BeastDelivery*> all;
+    bool is_over = false;
+  };
+  const std::shared_ptr<Living> living = std::make_shared<Living>();
+
+  explicit BeastDeliveries(boost::asio::execution_context& context) : service(context) {}
+
+ private:
+  void shutdown() noexcept override {
+    const std::lock_guard lock(living->mutex);
+    living->is_over = true;
+    while (!living->all.empty()) living->all.extract(living->all.begin()).value()->drop();
+  }
+};
+
+template <class Completion>
+class BeastCompletion final : public BeastDelivery {
+ public:
+  using Executor = boost::asio::associated_executor_t<Completion>;
+
+  explicit BeastCompletion(Completion completion)
+      : completion_(std::move(completion)),
+        executor_(boost::asio::get_associated_executor(*completion_)),
+        work_(*executor_),
+        living_(boost::asio::use_service<BeastDeliveries>(context_of(*executor_)).living) {
+    const std::lock_guard lock(living_->mutex);
+    living_->all.insert(this);
+  }
+  ~BeastCompletion() override {
+    const std::lock_guard lock(living_->mutex);
+    living_->all.erase(this);
+    drop();
+  }
+
+  // Not run if the context is destroyed before.
+  template <class Work>
+  void post(Work work) {
+    const std::lock_guard lock(living_->mutex);
+    if (executor_ && !living_->is_over) boost::asio::post(*executor_, std::move(work));
+  }
+
+  void deliver(BeastResponse response) override {
+    const std::lock_guard lock(living_->mutex);
+    if (!completion_) return;
+    post([completion = std::move(*completion_), response = std::move(response)]() mutable {
+      std::move(completion)(std::move(response));
+    });
+    drop();
+  }
+
+  void drop() noexcept override {
+    const std::optional<Completion> dropped = std::exchange(completion_, std::nullopt);  // May be what owns this.
+    work_.reset();
+    executor_.reset();
+  }
+
+  [[nodiscard]] bool is_over() const override {
+    const std::lock_guard lock(living_->mutex);
+    return living_->is_over;
+  }
+
+ private:
+  static boost::asio::execution_context& context_of(const Executor& executor) {
+    if constexpr (boost::asio::execution::is_executor<Executor>::value) {
+      return boost::asio::query(executor, boost::asio::execution::context);
+    } else {
+      return executor.context();
+    }
+  }
+
+  std::optional<Completion> completion_;  // These three until the delivery.
+  std::optional<Executor> executor_;
+  std::optional<boost::asio::executor_work_guard<Executor>> work_;
+  const std::shared_ptr<BeastDeliveries::Living> living_;
+};
+
 // One request, from its opening to its answer. The handler's reply keeps it alive.
 class BeastServing {
  public:
-  BeastServing(Callback<void(BeastResponse)> deliver, unsigned version, bool keep_alive)
-      : deliver_(std::move(deliver)), version_(version), keep_alive_(keep_alive) {}
+  BeastServing(std::shared_ptr<BeastDelivery> delivery, unsigned version, bool keep_alive)
+      : delivery_(std::move(delivery)), version_(version), keep_alive_(keep_alive) {}
   BeastServing(const BeastServing&) = delete;
   BeastServing& operator=(const BeastServing&) = delete;
   ~BeastServing() {
-    if (execution) fail(std::make_exception_ptr(std::runtime_error("it let go of its reply")));
+    if (execution && !begun) {
+      execution.finish_unbegun(sender());  // The context was destroyed before.
+    } else if (!delivery_->is_over()) {    // Otherwise its work was cut off: unless it is finished, its claim lapses.
+      fail(std::make_exception_ptr(std::runtime_error("the handler dropped its reply callback without calling it")));
+    }
   }
 
-  void answer(Answer answer) { deliver_(to_response(std::move(answer), version_, keep_alive_)); }
+  void answer(Answer answer) {
+    answered_.test_and_set();
+    delivery_->deliver(to_response(std::move(answer), version_, keep_alive_));
+  }
 
-  // The first call of these two counts.
+  // The first call of these two counts. Without an execution the handler has finished it, and replies with the answer.
   void reply(BeastResponse response) {
     if (answered_.test_and_set()) return;
     // An unprotected request's response is sent unchanged.
-    if (!execution.is_protected()) return deliver_(std::move(response));
+    if (!execution || !execution.is_protected()) return delivery_->deliver(std::move(response));
     execution.finish(to_answer(response), sender());
   }
   void fail(const std::exception_ptr& error) {
-    if (!answered_.test_and_set()) execution.finish_thrown(error, sender());
+    if (answered_.test_and_set()) return;
+    if (execution) return execution.finish_thrown(error, sender());
+    Answer answer;
+    answer.status = 500;
+    sender()(std::move(answer));
   }
 
   Execution execution;
+  bool begun = false;  // The handler was called.
 
  private:
   Callback<void(Answer)> sender() {
-    return [deliver = std::move(deliver_), version = version_, keep_alive = keep_alive_](Answer answer) mutable {
-      deliver(to_response(std::move(answer), version, keep_alive));
+    return [delivery = delivery_, version = version_, keep_alive = keep_alive_](Answer answer) {
+      delivery->deliver(to_response(std::move(answer), version, keep_alive));
     };
   }
 
-  Callback<void(BeastResponse)> deliver_;
+  const std::shared_ptr<BeastDelivery> delivery_;
   const unsigned version_;
   const bool keep_alive_;
   std::atomic_flag answered_;
 };
 
+template <class T>
+struct IsBeastAwaitable : std::false_type {};
+template <class E>
+struct IsBeastAwaitable<boost::asio::awaitable<BeastResponse, E>> : std::true_type {};
+
+template <class Handler>
+using BeastHandled = std::invoke_result<Handler&, const BeastRequest&, Execution&>;
+template <class Handler>
+concept BeastFunction = std::invocable<Handler&, const BeastRequest&, Execution&> &&
+                        std::same_as<typename BeastHandled<Handler>::type, BeastResponse>;
+template <class Handler>
+concept BeastCoroutine = std::invocable<Handler&, const BeastRequest&, Execution&> &&
+                         IsBeastAwaitable<typename BeastHandled<Handler>::type>::value;
+template <class Handler>
+concept BeastCallback =
+    requires(Handler& handler, const BeastRequest& message, Execution& execution, Callback<void(BeastResponse)> reply) {
+      { handler(message, execution, std::move(reply)) } -> std::same_as<void>;
+    };
+
+// Called on the executor.
+template <class Handler, class Executor>
+void call_handler(Handler handler, const std::shared_ptr<BeastServing>& serving, const BeastRequest& message,
+                  const Executor& executor) {
+  if constexpr (BeastFunction<Handler>) {
+    serving->reply(handler(message, serving->execution));
+  } else if constexpr (BeastCoroutine<Handler>) {
+    auto kept = std::make_shared<Handler>(std::move(handler));  // The coroutine refers to its captures.
+    boost::asio::co_spawn(executor, (*kept)(message, serving->execution),
+                          [serving, kept](const std::exception_ptr& error, BeastResponse response) {
+                            if (error) return serving->fail(error);
+                            serving->reply(std::move(response));
+                          });
+  } else {
+    handler(message, serving->execution,
+            Callback<void(BeastResponse)>([serving](BeastResponse response) { serving->reply(std::move(response)); }));
+  }
+}
+
 struct BeastServe {
   template <class Completion, class Handler>
   void operator()(Completion&& completion, Endpoint* endpoint, const BeastRequest* message, Handler handler,
                   const std::string& principal) const {
-    namespace net = boost::asio;
-    const auto executor = net::get_associated_executor(completion);
-    // The completion comes from a thread of the store. The guard keeps the executor's loop running until then.
-    auto deliver = [completion = std::forward<Completion>(completion),
-                    work = net::make_work_guard(executor)](BeastResponse response) mutable {
-      net::post(work.get_executor(), [completion = std::move(completion), response = std::move(response)]() mutable {
-        std::move(completion)(std::move(response));
-      });
-      work.reset();
-    };
-    auto serving = std::make_shared<BeastServing>(std::move(deliver), message->version(), message->keep_alive());
-    endpoint->open(to_request(*message, principal), [serving = std::move(serving), executor, message,
+    const auto executor = boost::asio::get_associated_executor(completion);
+    // The completion comes from a thread of the store. It keeps the executor's loop running until then.
+    auto delivery = std::make_shared<BeastCompletion<std::decay_t<Completion>>>(std::forward<Completion>(completion));
+    auto serving = std::make_shared<BeastServing>(delivery, message->version(), message->keep_alive());
+    endpoint->open(to_request(*message, principal), [serving = std::move(serving), delivery = std::move(delivery),
+                                                     executor, message,
                                                      handler = std::move(handler)](Opening opening) mutable {
       if (!opening.runs()) return serving->answer(std::move(opening.answer));
       serving->execution = std::move(opening.execution);
-      net::post(executor, [serving = std::move(serving), message, handler = std::move(handler)]() mutable {
+      delivery->post([serving = std::move(serving), executor, message, handler = std::move(handler)]() mutable {
+        serving->begun = true;
         if (!serving->execution.may_begin()) {
           return serving->execution.finish_unbegun([serving](Answer answer) { serving->answer(std::move(answer)); });
         }
         try {
-          handler(*message, serving->execution, Callback<void(BeastResponse)>([serving](BeastResponse response) {
-            serving->reply(std::move(response));
-          }));
+          call_handler(std::move(handler), serving, *message, executor);
         } catch (...) {  // Any exception: the policy decides about the claim, and the client gets a 500.
+          if (std::current_exception() == nullptr) throw;  // pthread_exit(), as in Engine::run().
           serving->fail(std::current_exception());
         }
       });
@@ -162,19 +314,34 @@ struct BeastServe {
 }  // namespace detail
 
 // Completes with the response to send, on the executor associated with the completion token. If the request may run, it
-// calls the handler there:
+// calls the handler there, which is one of
 //
-//   handler(const BeastRequest& message, Execution& execution, Callback<void(BeastResponse)> reply)
+//   BeastResponse handler(const BeastRequest& message, Execution& execution)
+//   boost::asio::awaitable<BeastResponse> handler(const BeastRequest& message, Execution& execution)
+//   void handler(const BeastRequest& message, Execution& execution, Callback<void(BeastResponse)> reply)
 //
-// The handler calls `reply` once, from any thread, at once or later; `execution` lives until then. If it throws before,
-// or destroys `reply` without a call, the answer is 500 (Options::on_throw). `endpoint` and `message` must live until
-// the completion. `principal`: Request::principal. The operation cannot be cancelled; a disconnected client changes
-// nothing.
+// A coroutine runs on that executor. The third one calls `reply` once, from any thread, at once or later; `execution`
+// lives until then. If a handler throws, or destroys `reply` without a call, the answer is 500 (Options::on_throw). To
+// report an exception of asynchronous work, call Execution::finish_thrown() and reply with the answer that it returns.
+// `endpoint` and `message` must live until the completion. `principal`: Request::principal. The operation cannot be
+// cancelled; a disconnected client changes nothing.
+//
+// If the executor's context is destroyed before, it never completes, and the completion is destroyed with the context.
+// A handler that replies later still has its answer stored. The claim of one that does not lapses, and then
+// Options::on_ambiguous decides, or it ends as a dropped `reply` does; it is released if the handler was not called.
 template <class Handler, class Token>
 auto async_serve(Endpoint& endpoint, const BeastRequest& message, Handler handler, Token&& token,
                  std::string_view principal = {}) {
-  return boost::asio::async_initiate<Token, void(BeastResponse)>(detail::BeastServe(), token, &endpoint, &message,
-                                                                 std::move(handler), std::string(principal));
+  constexpr bool is_handler =
+      detail::BeastFunction<Handler> || detail::BeastCoroutine<Handler> || detail::BeastCallback<Handler>;
+  static_assert(is_handler,
+                "once: a handler of async_serve() takes (const BeastRequest&, Execution&) and returns a BeastResponse "
+                "or a boost::asio::awaitable<BeastResponse>, or takes a Callback<void(BeastResponse)> as well and "
+                "returns nothing");
+  if constexpr (is_handler) {
+    return boost::asio::async_initiate<Token, void(BeastResponse)>(detail::BeastServe(), token, &endpoint, &message,
+                                                                   std::move(handler), std::string(principal));
+  }
 }
 
 }  // namespace once::http
