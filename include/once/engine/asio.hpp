@@ -33,6 +33,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -244,23 +245,29 @@ concept StackfulToken = requires(const Token& token, boost::system::error_code& 
   { token[error] } -> std::same_as<Token>;
 };
 
-// A Task whose value goes to a variable of a suspended coroutine.
+// A Task whose end goes to a variable of a suspended coroutine: Boost 1.81's yield_context cannot take an exception.
+template <class Value>
+struct SuspendedEnd {
+  std::exception_ptr error;
+  std::optional<Value> value;
+};
 template <class Task, class Value>
 class SuspendedTask : public Task {
  public:
-  SuspendedTask(Task&& task, std::optional<Value>& value) : Task(std::move(task)), value_(&value) {}
+  SuspendedTask(Task&& task, SuspendedEnd<Value>& end) : Task(std::move(task)), end_(&end) {}
 
   template <class Handler>
   void complete(Handler&& handler, std::exception_ptr error) {
-    const auto keep = [this, &handler](std::exception_ptr its_error, Value value) {
-      value_->emplace(std::move(value));
-      std::forward<Handler>(handler)(std::move(its_error));
+    const auto keep = [end = end_, &handler](std::exception_ptr its_error, auto... value) {
+      end->error = std::move(its_error);
+      (end->value.emplace(std::move(value)), ...);
+      std::forward<Handler>(handler)();
     };
     Task::complete(keep, std::move(error));
   }
 
  private:
-  std::optional<Value>* value_;
+  SuspendedEnd<Value>* end_;
 };
 
 template <class Task, class Handler>
@@ -268,32 +275,28 @@ void start_asio_run(Engine& engine, Task task, Handler handler) {
   std::make_shared<AsioRun<Task, Handler>>(engine, std::move(task), std::move(handler))->begin();
 }
 
+template <class Signature, class Token, class Task>
+auto initiate_asio_run(std::remove_reference_t<Token>& token, Engine& engine, Task task) {
+  return boost::asio::async_initiate<Token, Signature>(
+      [](auto handler, Engine* on, Task its_task) { start_asio_run(*on, std::move(its_task), std::move(handler)); },
+      token, &engine, std::move(task));
+}
+
 // Starts a call that completes with `Signature`: void(std::exception_ptr), or void(std::exception_ptr, Value).
 template <class Signature>
 struct AsioStart;
-template <>
-struct AsioStart<void(std::exception_ptr)> {
-  template <class Token, class Task>
-  static auto with(std::remove_reference_t<Token>& token, Engine& engine, Task task) {
-    return boost::asio::async_initiate<Token, void(std::exception_ptr)>(
-        [](auto handler, Engine* on, Task its_task) { start_asio_run(*on, std::move(its_task), std::move(handler)); },
-        token, &engine, std::move(task));
-  }
-};
-template <class Value>
-struct AsioStart<void(std::exception_ptr, Value)> {
+template <class... Value>
+struct AsioStart<void(std::exception_ptr, Value...)> {
   template <class Token, class Task>
   static auto with(std::remove_reference_t<Token>& token, Engine& engine, Task task) {
     if constexpr (StackfulToken<std::remove_cvref_t<Token>>) {
-      // For an exception with a value, Boost 1.81's spawn.hpp does not compile.
-      std::optional<Value> value;
-      AsioStart<void(std::exception_ptr)>::template with<Token>(token, engine,
-                                                                SuspendedTask<Task, Value>(std::move(task), value));
-      return *std::move(value);
+      using Kept = std::tuple_element_t<0, std::tuple<Value..., bool>>;
+      SuspendedEnd<Kept> end;
+      initiate_asio_run<void(), Token>(token, engine, SuspendedTask<Task, Kept>(std::move(task), end));
+      if (end.error) std::rethrow_exception(std::move(end.error));
+      if constexpr (sizeof...(Value) > 0) return *std::move(end.value);
     } else {
-      return boost::asio::async_initiate<Token, void(std::exception_ptr, Value)>(
-          [](auto handler, Engine* on, Task its_task) { start_asio_run(*on, std::move(its_task), std::move(handler)); },
-          token, &engine, std::move(task));
+      return initiate_asio_run<void(std::exception_ptr, Value...), Token>(token, engine, std::move(task));
     }
   }
 };
