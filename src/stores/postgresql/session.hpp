@@ -30,10 +30,10 @@ class Session {
   // Each host that the URL, the environment and the service file name, asked by a connection of its own. Blocks for
   // connect_timeout for each that does not answer.
   struct Host {
-    std::string name;      // With its port, if one is given.
-    std::string problem;   // Empty: it answered.
-    std::string cluster;   // The system identifier of its cluster. Empty: it has none, or does not show it.
-    std::string primary;   // When this server started, which tells two servers apart. Empty: a standby.
+    std::string name;     // With its port, if one is given.
+    std::string problem;  // Empty: it answered.
+    std::string cluster;  // The system identifier of its cluster. Empty: it has none, or does not show it.
+    std::string primary;  // When this server started, which tells two servers apart. Empty: a standby.
   };
   [[nodiscard]] std::vector<Host> hosts() const;
 
