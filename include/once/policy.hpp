@@ -131,9 +131,9 @@ Policy fill_in(Policy policy, const Policy& usual);
 // `policy`, with its empty members taken from the defaults.
 EffectivePolicy effective(const Policy& policy);
 
-// `policy`, for a process that its platform ends or freezes after `left` (at least 10 ms). The lease lasts as long, plus
-// skew and clock drift on the holder's side, and nothing renews it. A shorter lease that nothing renews anyway stays. It
-// waits at most half of the time. Unchanged if `left` is longer than the longest lease.
+// `policy`, for a process that its platform ends or freezes after `left` (at least 10 ms). The lease lasts as long,
+// plus skew and clock drift on the holder's side, and nothing renews it. A shorter lease that nothing renews anyway
+// stays. It waits at most half of the time. Unchanged if `left` is longer than the longest lease.
 EffectivePolicy ending_within(EffectivePolicy policy, Millis left);
 
 // Throws Exception(misuse), which names the member, if one is outside its range above.

@@ -93,6 +93,29 @@ Remedy remedy_for(std::string_view code, int status) noexcept {
   return status >= 500 ? Remedy::doubtful : Remedy::none;
 }
 
+namespace {
+
+// DynamoDB's, since 2025: "[TableWriteKeyRangeThroughputExceeded arn:aws:dynamodb:…:table/once]".
+void append_throttling_reasons(const text::json::Value& body, std::string& message) {
+  constexpr std::size_t most_reasons = 8;
+  for (const std::string_view name : {"ThrottlingReasons", "throttlingReasons"}) {
+    const text::json::Value reasons = body.member(name);
+    if (reasons.kind() != text::json::Kind::array) continue;
+    std::size_t count = 0;
+    for (const text::json::Value& each : reasons.elements()) {
+      const std::string_view reason = each.member("reason").string_or_empty();
+      if (reason.empty()) continue;
+      if (++count > most_reasons) break;
+      message.append(message.empty() ? "[" : " [").append(reason);
+      const std::string_view resource = each.member("resource").string_or_empty();
+      if (!resource.empty()) message.append(" ").append(resource);
+      message += ']';
+    }
+  }
+}
+
+}  // namespace
+
 std::optional<Time> parse_http_date(std::string_view text) noexcept {
   constexpr std::string_view months = "JanFebMarAprMayJunJulAugSepOctNovDec";
   if (text.size() != 29 || text.substr(3, 2) != ", " || text.substr(25) != " GMT" || text[7] != ' ' ||
@@ -160,6 +183,7 @@ ServiceError read_service_error(const HttpAnswer& answer) {
   for (const std::string_view name : {"message", "Message"}) {
     if (error.message.empty()) error.message = text(name);
   }
+  append_throttling_reasons(body, error.message);
   return error;
 }
 

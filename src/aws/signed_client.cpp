@@ -61,6 +61,7 @@ struct Operation {
   bool maybe_executed = false;  // By an earlier request.
   bool clock_corrected = false;
   bool credentials_renewed = false;
+  std::string throttled;  // The last refusal of that kind.
   SignedAnswer answer;
   Time signed_at{};
   Uptime sent_at{};
@@ -142,7 +143,9 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     if (!turn) {
       ++given_up_;
       fail(operation, ErrorKind::unavailable,
-           "the service is throttling, and the turn of this call would come too late");
+           operation->throttled.empty()
+               ? "the service is throttling, and the turn of this call would come too late"
+               : "the turn of this call's next request would come too late: " + operation->throttled);
     } else if (*turn <= now || !options_.timers) {
       authorize(operation);
     } else {
@@ -223,11 +226,12 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     switch (refusal.remedy) {
       case Remedy::slow_down: {
         ++throttled_;
+        operation->throttled = "the service is throttling (" + refusal.said + ")";
         {
           const std::lock_guard lock(mutex_);
           pace_.throttled(options_.clock->uptime());
         }
-        return again(operation, "the service is throttling (" + refusal.said + ")");
+        return again(operation, operation->throttled, true);
       }
       case Remedy::again:
         return again(operation, refusal.said);
@@ -275,13 +279,17 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     fail(operation, ErrorKind::in_doubt, what);
   }
 
-  // Retries after a pause, if there is time.
-  void again(const OperationPtr& operation, const std::string& what) {
-    if (operation->attempts >= options_.max_attempts) return fail(operation, ErrorKind::unavailable, what);
+  // Retries after a pause, if there is time. A throttled request is retried for as long as there is time: the service
+  // has not failed, and the pace bounds the requests.
+  void again(const OperationPtr& operation, const std::string& what, bool throttled = false) {
+    const bool until_late = throttled && options_.max_attempts > 1 && options_.timers;
+    if (operation->attempts >= options_.max_attempts && !until_late) {
+      return fail(operation, ErrorKind::unavailable, what);
+    }
     const Uptime now = options_.clock->uptime();
     const Uptime at = options_.timers ? now + pause(operation->attempts) : now;
     bool allowed = at <= operation->latest;
-    if (allowed) {
+    if (allowed && !until_late) {
       const std::lock_guard lock(mutex_);
       allowed = tokens_ >= 1;
       if (allowed) tokens_ -= 1;

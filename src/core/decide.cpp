@@ -266,8 +266,8 @@ EffectivePolicy effective(const Policy& policy) {
 
 EffectivePolicy ending_within(EffectivePolicy policy, Millis left) {
   constexpr Millis longest_lease = std::chrono::hours{24};
-  // The skew on both sides and the drift of clocks. Without them the holder would stop trusting its lease, and refuse to
-  // begin steps, while it still has time.
+  // The skew on both sides and the drift of clocks. Without them the holder would stop trusting its lease, and refuse
+  // to begin steps, while it still has time.
   if (left >= longest_lease - longest_lease / 1'000 - policy.skew) return policy;
   const Millis until_end = left + policy.skew;
   const Millis lease = until_end + until_end / 4'000 + Millis{1};

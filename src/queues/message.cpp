@@ -112,10 +112,11 @@ bool survives_redrive(queues::KeySource source, std::string_view key) {
 
 void check_hold(queues::KeySource source, std::string_view key) {
   if (survives_redrive(source, key)) return;
-  throw Exception(ErrorKind::misuse,
-                  "hold needs a key that survives a redrive. A message that is moved back from a dead-letter queue has a "
-                  "new message id, and may have a new deduplication id, so under a key of these it would run again. "
-                  "Select what identifies the operation: KeySource::payload, or KeySource::record, and `key`");
+  throw Exception(
+      ErrorKind::misuse,
+      "hold needs a key that survives a redrive. A message that is moved back from a dead-letter queue has a "
+      "new message id, and may have a new deduplication id, so under a key of these it would run again. "
+      "Select what identifies the operation: KeySource::payload, or KeySource::record, and `key`");
 }
 
 TracePtr Message::trace() const {

@@ -108,11 +108,12 @@ DynamoDbOptions take_dynamodb(Url& url) {
   }
   o.consistent_fallback = url.take_flag("consistent_fallback").value_or(o.consistent_fallback);
   o.read_first_over = url.take_number("read_first_over").value_or(o.read_first_over);
+  o.allow_eventual = url.take_flag("allow_eventual").value_or(o.allow_eventual);
   o.count_capacity = url.take_flag("count_capacity").value_or(o.count_capacity);
   url.refuse_rest(
       "region, endpoint, profile, ca_file, request_timeout, operation_timeout, dialect, partition_key, sort_key, "
       "partition_value, attribute.NAME, use_index, index, index_shards, consistent_fallback, read_first_over, "
-      "count_capacity");
+      "allow_eventual, count_capacity");
   const std::string& path = url.path();
   if (!path.starts_with("//") || path.size() == 2) {
     url.refuse("two slashes and the table are missing, as in dynamodb://table");

@@ -388,14 +388,46 @@ TEST(WireClient, ThrottledWritesAreSentAgain) {
   }
 }
 
-TEST(WireClient, AStormOfThrottlingIsUnavailable) {
-  World world({.max_attempts = 4});
-  world.net->on_send = [](const HttpRequest&) { return service_error(400, "ThrottlingException"); };
+TEST(WireClient, ThrottlingIsRetriedUntilTheTotalTimeout) {
+  World world({.timeout = Millis{1'000}, .total_timeout = Millis{10'000}, .max_attempts = 4});
+  const Uptime began = world.clock->uptime();
+  Uptime last{};
+  world.net->on_send = [&](const HttpRequest&) {
+    last = world.clock->uptime();
+    return service_error(400, "ThrottlingException");
+  };
   world.call();
   world.timers->advance(Millis{30'000});
-  EXPECT_EQ(world.net->requests.size(), 4U);
+  EXPECT_GT(world.net->requests.size(), 4U);
+  EXPECT_GT(last - began, Millis{7'000}) << "not given up after half a second";
+  EXPECT_LE(last - began, Millis{10'000});
   world.expect_error(ErrorKind::unavailable,
                      "the service is throttling (HTTP status 400, ThrottlingException: Because.)");
+}
+
+TEST(WireClient, ThrottlingOutlastsTheRetryBudget) {
+  World world({.timeout = Millis{1'000}, .total_timeout = Millis{10'000}, .retry_budget = 0});
+  int throttled = 8;
+  world.net->on_send = [&](const HttpRequest&) {
+    return throttled-- > 0 ? service_error(400, "ThrottlingException") : http(200, "{}");
+  };
+  world.call();
+  world.timers->advance(Millis{10'000});
+  EXPECT_FALSE(world.reply().error);
+}
+
+TEST(WireClient, ThrottlingReasonsAreInTheMessage) {
+  World world({.max_attempts = 1});
+  world.net->on_send = [](const HttpRequest&) {
+    return http(400, R"({"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"Too much.",)"
+                     R"("ThrottlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded",)"
+                     R"("resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/once"}]})");
+  };
+  world.call();
+  EXPECT_EQ(world.net->requests.size(), 1U) << "one attempt is one request";
+  world.expect_error(ErrorKind::unavailable,
+                     "ThrottlingException: Too much. [TableWriteKeyRangeThroughputExceeded "
+                     "arn:aws:dynamodb:eu-central-1:123456789012:table/once])");
 }
 
 TEST(WireClient, TheBudgetBoundsAllRepetitionsTogether) {

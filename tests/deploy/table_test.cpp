@@ -321,6 +321,27 @@ TEST(CheckTable, SaysEachThingThatIsWrong) {
       {"status", [](json& t) { t["TableStatus"] = "DELETING"; }, {"status lack"}, "DELETING"},
       {"status", [](json& t) { t["TableStatus"] = "UPDATING"; }, {}, "UPDATING"},
       {"billing", [](json& t) { t.erase("BillingModeSummary"); }, {"billing hint"}, "provisioned"},
+      {"replicas",
+       [](json& t) {
+         t["Replicas"] = {{{"RegionName", "us-east-1"}}, {{"RegionName", "eu-west-1"}}};
+         t["MultiRegionConsistency"] = "EVENTUAL";
+       },
+       {"replicas lack"},
+       "replicated with us-east-1, eu-west-1, eventually consistent"},
+      {"replicas",
+       [](json& t) {
+         t["Replicas"] = {{{"RegionName", "us-east-1"}}};
+       },
+       {"replicas lack"},
+       "eventually"},
+      {"replicas", [](json& t) { t["GlobalTableVersion"] = "2017.11.29"; }, {"replicas lack"}, "version 2017.11.29"},
+      {"replicas",
+       [](json& t) {
+         t["Replicas"] = {{{"RegionName", "us-east-1"}}};
+         t["MultiRegionConsistency"] = "STRONG";
+       },
+       {"replicas hint"},
+       "no transactions"},
       {"protection", [](json& t) { t["DeletionProtectionEnabled"] = false; }, {"protection hint"}, "is off"},
   };
   for (const Fault& fault : faults) {
@@ -334,6 +355,33 @@ TEST(CheckTable, SaysEachThingThatIsWrong) {
     EXPECT_EQ(complaints(report), fault.complaints);
     EXPECT_THAT(text_of(report, fault.name), HasSubstr(fault.says));
   }
+}
+
+TEST(CheckTable, AllowedEventualReplicasAreAHint) {
+  Service service;
+  json table = good_table();
+  table["Replicas"] = {{{"RegionName", "us-east-1"}}};
+  service.plan("DescribeTable", {{"Table", table}});
+  plan_rest(service);
+  DynamoDbOptions options = options_of();
+  options.allow_eventual = true;
+  const TableReport report = check_table(service, options);
+  EXPECT_THAT(complaints(report), ElementsAre("replicas hint"));
+  EXPECT_TRUE(report.fits());
+}
+
+TEST(CheckTable, StrongReplicasNeedNoTtl) {
+  Service service;
+  json table = good_table();
+  table["Replicas"] = {{{"RegionName", "us-east-1"}}, {{"RegionName", "us-west-2"}}};
+  table["MultiRegionConsistency"] = "STRONG";
+  service.plan("DescribeTable", {{"Table", table}});
+  service.plan("DescribeTimeToLive", ttl_of("DISABLED", ""));
+  service.plan("DescribeContinuousBackups", backups_of("ENABLED"));
+  const TableReport report = check_table(service, options_of());
+  EXPECT_THAT(complaints(report), ElementsAre("ttl hint", "replicas hint"));
+  EXPECT_THAT(text_of(report, "ttl"), HasSubstr("once sweep"));
+  EXPECT_TRUE(report.fits());
 }
 
 TEST(CheckTable, LooksAtTheTtlAndTheBackups) {

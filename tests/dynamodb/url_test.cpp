@@ -43,7 +43,8 @@ TEST(DynamoDbUrl, EveryOptionHasAParameter) {
       "dynamodb://t?region=eu-central-1&endpoint=http://127.0.0.1:8000&profile=dev&ca_file=/etc/ca.pem"
       "&request_timeout=500ms&operation_timeout=2s&dialect=powertools-java&partition_key=PK&sort_key=SK"
       "&partition_value=idempotency%23f&attribute.status=state&attribute.validation=check&use_index=never"
-      "&index=by_state&index_shards=3&consistent_fallback=0&read_first_over=9000&count_capacity=1&offload=s3://b/p");
+      "&index=by_state&index_shards=3&consistent_fallback=0&read_first_over=9000&count_capacity=1&allow_eventual=1&"
+      "offload=s3://b/p");
   EXPECT_EQ(o.region, "eu-central-1");
   EXPECT_EQ(o.endpoint, "http://127.0.0.1:8000");
   EXPECT_EQ(o.profile, "dev");
@@ -62,6 +63,7 @@ TEST(DynamoDbUrl, EveryOptionHasAParameter) {
   EXPECT_FALSE(o.consistent_fallback);
   EXPECT_EQ(o.read_first_over, 9'000U);
   EXPECT_TRUE(o.count_capacity);
+  EXPECT_TRUE(o.allow_eventual);
 }
 
 TEST(DynamoDbUrl, WhatIsWrongIsRefusedByName) {

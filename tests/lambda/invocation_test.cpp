@@ -56,9 +56,16 @@ TEST_F(InvocationFactsTest, TenantsWithSpecialCharactersKeepApart) {
   Engine& engine = *process().engine;
   int runs = 0;
   const Handler handler = idempotent(engine, options(), [&](std::string_view) { return std::to_string(++runs); });
-  const std::vector<std::string> tenants{
-      "a", "a#b", "a/b", "a%2Fb", "*", " ", "a/@tenant=a", std::string(256, 'x'), std::string(256, '/'),
-      std::string(255, '/')};
+  const std::vector<std::string> tenants{"a",
+                                         "a#b",
+                                         "a/b",
+                                         "a%2Fb",
+                                         "*",
+                                         " ",
+                                         "a/@tenant=a",
+                                         std::string(256, 'x'),
+                                         std::string(256, '/'),
+                                         std::string(255, '/')};
   for (int round = 0; round < 2; ++round) {
     for (const std::string& tenant : tenants) handler(order_event, of_tenant(tenant));
   }
@@ -99,10 +106,9 @@ TEST_F(InvocationFactsTest, HttpRequestsKeepTenantsApart) {
   int runs = 0;
   HttpOptions with{.routes = once::http::Options{.principal = once::http::Principal::shared()}};
   with.environment = Environment{.function_name = "f", .handler = {}, .disabled = {}};
-  const Handler handler =
-      http(*process().engine, with, [&](const once::http::Request&, once::http::Execution&) {
-        return once::http::Answer{.status = 201, .reason = {}, .headers = {}, .body = std::to_string(++runs)};
-      });
+  const Handler handler = http(*process().engine, with, [&](const once::http::Request&, once::http::Execution&) {
+    return once::http::Answer{.status = 201, .reason = {}, .headers = {}, .body = std::to_string(++runs)};
+  });
   const std::string event = R"({"version":"2.0","rawPath":"/charges","rawQueryString":"","headers":)"
                             R"({"idempotency-key":"k-1"},"body":"{}","isBase64Encoded":false,)"
                             R"("requestContext":{"http":{"method":"POST","path":"/charges"}}})";
@@ -150,9 +156,8 @@ TEST_F(OperationInHandler, DeadlineBoundsWait) {
   Begin held = holder.begin(Request{.key = Key("shop/charge", "order-17"), .policy = Policy{.lease = 60s}});
   ASSERT_EQ(held.kind, Begin::Kind::claimed);
   Engine& engine = *process().engine;
-  const auto charge =
-      once::idempotent(engine, {.name = "charge", .key = [](const std::string& id) { return id; }},
-                       [](const std::string& id) { return id; });
+  const auto charge = once::idempotent(engine, {.name = "charge", .key = [](const std::string& id) { return id; }},
+                                       [](const std::string& id) { return id; });
   const Time before = clock->now();
   std::atomic<bool> over{false};
   std::thread caller([&, of = invocation(2s)] {
@@ -182,11 +187,11 @@ TEST_F(OperationInHandler, NothingRunsWithoutTime) {
 
 TEST_F(OperationInHandler, ShorterFixedLeaseStays) {
   Engine& engine = *process([](EngineOptions& o) { o.policy.skew = 0ms; }).engine;
-  const auto charge = once::idempotent(
-      engine, {.name = "charge", .policy = {.lease = 1s, .heartbeat = false}}, [&](const std::string& id) {
-        EXPECT_LE(records().back().lease_until, clock->now() + 1s);
-        return id;
-      });
+  const auto charge = once::idempotent(engine, {.name = "charge", .policy = {.lease = 1s, .heartbeat = false}},
+                                       [&](const std::string& id) {
+                                         EXPECT_LE(records().back().lease_until, clock->now() + 1s);
+                                         return id;
+                                       });
   in_invocation(invocation(60s), [&] { charge("order-17"); });
 }
 
@@ -195,8 +200,7 @@ TEST_F(OperationInHandler, TenantIsInItsKey) {
   int runs = 0;
   const auto charge = once::idempotent(engine, {.name = "charge", .key = [](const std::string& id) { return id; }},
                                        [&](const std::string&) { return std::to_string(++runs); });
-  const Handler handler =
-      idempotent(engine, options(""), [&](std::string_view) { return charge("order-17"); });
+  const Handler handler = idempotent(engine, options(""), [&](std::string_view) { return charge("order-17"); });
   EXPECT_EQ(handler(R"({"n":1})", of_tenant("blue")), "1");
   EXPECT_EQ(handler(R"({"n":2})", of_tenant("green")), "2");
   EXPECT_EQ(handler(R"({"n":3})", of_tenant("blue")), "1");
@@ -217,9 +221,8 @@ TEST_F(OperationInHandler, ThreadsAmongTenantsAreRefused) {
   const auto charge = once::idempotent(engine, {.name = "charge"}, [](const std::string& id) { return id; });
   in_invocation(of_tenant("blue"), [&] {
     std::thread([&] {
-      in_invocation(of_tenant("green"), [&] {
-        std::thread([&] { EXPECT_THROW(charge("order-17"), Exception); }).join();
-      });
+      in_invocation(of_tenant("green"),
+                    [&] { std::thread([&] { EXPECT_THROW(charge("order-17"), Exception); }).join(); });
     }).join();
   });
   EXPECT_TRUE(records().empty());

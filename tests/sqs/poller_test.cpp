@@ -739,7 +739,8 @@ TEST_F(PollerTest, RetryDelayDoublesWithReceipts) {
     clock->advance(1h);
   }
   std::vector<int> delays;
-  for (const nlohmann::json& call : queue->calls("ChangeMessageVisibility")) delays.push_back(call.at("VisibilityTimeout"));
+  for (const nlohmann::json& call : queue->calls("ChangeMessageVisibility"))
+    delays.push_back(call.at("VisibilityTimeout"));
   EXPECT_THAT(delays, ElementsAre(5, 10, 20, 40, 60, 60));
 }
 

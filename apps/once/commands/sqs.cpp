@@ -38,11 +38,11 @@
 #include "process/store_look.hpp"
 #include "process/supervise.hpp"
 #include "process/sweeper.hpp"
+#include "queues/message.hpp"
 #include "settings/access.hpp"
 #include "settings/log.hpp"
 #include "settings/rules.hpp"
 #include "settings/spans.hpp"
-#include "queues/message.hpp"
 #include "settings/work_options.hpp"
 #include "text/rfc3339.hpp"
 
@@ -386,8 +386,10 @@ class Sqs {
     const bool holds = effective(policy_).on_lapse == OnLapse::hold || rules.may_hold();
     if (holds && !sqs::survives_redrive(poller.key_source, poller.key)) {
       misuse(
-          "hold needs a key that survives a redrive: add --key, as in --key-from payload --key order_id. A message that "
-          "is moved back from a dead-letter queue has a new message id, and may have a new deduplication id, so under a "
+          "hold needs a key that survives a redrive: add --key, as in --key-from payload --key order_id. A message "
+          "that "
+          "is moved back from a dead-letter queue has a new message id, and may have a new deduplication id, so under "
+          "a "
           "key of these an operation whose outcome is unknown would run again. Nothing was run");
     }
     const std::uint64_t output_limit = parse_size(options_.output_limit, "--output-limit");
@@ -494,7 +496,8 @@ class Sqs {
           if (stopping_) return std::string("stopping");
           const std::string refusal = the_poller.counts().refusal;
           return refusal.empty() ? refusal : "no messages can be received: " + escaped(refusal);
-        }, overview_sources(look ? &*look : nullptr, recent.get()));
+        },
+        overview_sources(look ? &*look : nullptr, recent.get()));
     if (asking) admin.ask_by(asking->reconciler());
     if (admin.port() != 0) log_.note("operators on port " + std::to_string(admin.port()));
     if (admin.made_token() != nullptr) log_.note(admin.made_token()->note());

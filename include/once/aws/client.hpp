@@ -30,8 +30,8 @@ struct ClientOptions {
   Millis total_timeout{15'000};  // No request of a call begins later than this. At least `timeout`.
   std::size_t max_connections = 64;
 
-  // At most this many requests for one call: 1 to 100. The pause before the n-th retry is drawn evenly from 0 to
-  // backoff * 2^(n-1), at most max_backoff ("full jitter").
+  // At most this many requests for one call, beside throttled ones: 1 to 100. 1: nothing is retried. The pause before
+  // the n-th retry is drawn evenly from 0 to backoff * 2^(n-1), at most max_backoff ("full jitter").
   std::uint32_t max_attempts = 5;
   Millis backoff{25};
   Millis max_backoff{2'000};
@@ -63,9 +63,11 @@ struct ClientCounts {
 
 // A Transport, which also does this:
 //
-// - Retried with pauses, within the budget: a request of which no byte was written, and a throttled one
-//   (ThrottlingException, ProvisionedThroughputExceededException, RequestLimitExceeded and similar, status 429). Only
-//   if the call is repeatable, also one that got no answer, a 5xx, or an answer whose bytes do not match its
+// - Retried with pauses until total_timeout, outside the budget: a throttled request (ThrottlingException,
+//   ProvisionedThroughputExceededException, RequestLimitExceeded and similar, status 429). The error has DynamoDB's
+//   ThrottlingReasons.
+// - Retried with pauses, within the budget: a request of which no byte was written. Only if the call is repeatable,
+// also one that got no answer, a 5xx, or an answer whose bytes do not match its
 //   x-amz-crc32. After the last retry the reply is an error: unavailable, or in_doubt if one of the requests may have
 //   been executed.
 // - Retried once, at once: a request refused because of its signature's time, after the service's time was adopted from

@@ -115,6 +115,11 @@ struct DynamoDbOptions {
   // operation one more round trip. 0: after any record; SIZE_MAX: never.
   std::size_t read_first_over = std::size_t{4} * 1024;
 
+  // The table may be a replica of a global table with eventual consistency, because the records of one key are used in
+  // one region only. Without it `once table check` and `once doctor` report such a table as a lack. In two regions the
+  // same key would be claimed twice.
+  bool allow_eventual = false;
+
   // Asks the service to report what each request consumed: DynamoDbStatus::capacity_units. It does not report refused
   // writes, which cost as much as others.
   bool count_capacity = false;

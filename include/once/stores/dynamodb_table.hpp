@@ -45,7 +45,8 @@ struct TableReport {
   std::uint64_t records = 0;  // Approximate: the service counts every six hours.
   std::uint64_t bytes = 0;    // Likewise.
   bool deletion_protection = false;
-  // One for each thing that was checked: "table", "status", "key", "ttl", "index", "billing", "protection", "recovery".
+  // One for each thing that was checked: "table", "status", "key", "ttl", "index", "billing", "protection", "recovery";
+  // of a global table also "replicas".
   std::vector<TableFinding> findings;
   std::optional<StoreTime> time;  // The service's.
   bool false_time = false;        // Its time was impossible: aws::Reply::false_time.

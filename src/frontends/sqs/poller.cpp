@@ -737,9 +737,9 @@ class Poller::State : public std::enable_shared_from_this<State> {
   bool closed_ = false;
   bool drained_ = false;
   bool has_received_ = false;  // The queue has answered a request for messages.
-  bool asked_idle_ = false;  // No message was being worked on at the last request.
-  int failures_ = 0;         // Of receiving, in a row.
-  int failed_messages_ = 0;  // Messages in a row that ended with Processed::pauses.
+  bool asked_idle_ = false;    // No message was being worked on at the last request.
+  int failures_ = 0;           // Of receiving, in a row.
+  int failed_messages_ = 0;    // Messages in a row that ended with Processed::pauses.
   Timers::Id pause_timer_ = 0;
   Timers::Id abandon_timer_ = 0;
   Uptime pause_until_{};

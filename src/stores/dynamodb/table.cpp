@@ -212,6 +212,31 @@ class TableCheck {
     }
   }
 
+  // With eventual consistency each region accepts a claim of the same key.
+  void look_at_replicas() {
+    const Json& replicas = member(table_, "Replicas");
+    const bool old = text_at(table_, "GlobalTableVersion") == "2017.11.29";
+    if (!old && (!replicas.is_array() || replicas.empty())) return;
+    std::string regions;
+    for (const Json& replica : replicas) {
+      regions += (regions.empty() ? "" : ", ") + text_at(replica, "RegionName");
+    }
+    const std::string where = regions.empty() ? "a global table of version 2017.11.29" : "replicated with " + regions;
+    if (is_strongly_replicated()) {
+      add(Grade::hint, "replicas",
+          where +
+              ", strongly consistent: no key runs in two regions. Such a table has no transactions, so no "
+              "commit_with(), and no TTL");
+      return;
+    }
+    const std::string text = where +
+                             ", eventually consistent: two regions can claim the same key at the same time, and both "
+                             "run. Use multi-Region strong consistency, or one region's replica alone";
+    add(options_.allow_eventual ? Grade::hint : Grade::lack, "replicas",
+        options_.allow_eventual ? text + " (allowed by allow_eventual)"
+                                : text + " and allow_eventual=1 in the store's URL");
+  }
+
   void look_at_billing() {
     if (text_at(member(table_, "BillingModeSummary"), "BillingMode") == "PAY_PER_REQUEST") {
       add(Grade::fine, "billing", "on demand");
@@ -235,6 +260,10 @@ class TableCheck {
     const std::string status = text_at(ttl, "TimeToLiveStatus");
     const std::string attribute = text_at(ttl, "AttributeName");
     const std::string& wanted = options_.attributes.expiration;
+    if (status != "ENABLED" && status != "ENABLING" && is_strongly_replicated()) {
+      add(Grade::hint, "ttl", "multi-Region strong consistency has none: expired records stay until `once sweep`");
+      return false;
+    }
     if (status != "ENABLED" && status != "ENABLING") {
       add(Grade::lack, "ttl",
           "it is off, so expired records stay until `once sweep`. Turn it on for '" + wanted +
@@ -262,6 +291,7 @@ class TableCheck {
   }
 
  private:
+  [[nodiscard]] bool is_strongly_replicated() const { return text_at(table_, "MultiRegionConsistency") == "STRONG"; }
   void add(Grade grade, const char* name, std::string text) {
     report_.findings.push_back({grade, name, std::move(text)});
   }
@@ -358,6 +388,7 @@ Look look_at(aws::Transport& transport, const DynamoDbOptions& options) {
   check.look_at_status();
   check.look_at_key();
   look.ttl_is_off = check.look_at_ttl(try_to_look(transport, options, "DescribeTimeToLive"));
+  check.look_at_replicas();
   check.look_at_index();
   check.look_at_billing();
   check.look_at_protection();

@@ -129,8 +129,8 @@ struct IdempotentOptions {
   std::string key_prefix;  // The library's setting; dialects only.
 
   // Dialects only. The libraries' ids have no tenant, so two tenants of a function with tenant isolation would get each
-  // other's results. Such invocations end as errors::tenant_not_in_key. true: their ids have the tenant, and differ from
-  // the library's, so records that the library wrote are not found.
+  // other's results. Such invocations end as errors::tenant_not_in_key. true: their ids have the tenant, and differ
+  // from the library's, so records that the library wrote are not found.
   bool tenant_in_dialect = false;
 
   // Empty members: the engine's. The lease is the time until the invocation's deadline, see within_deadline();

@@ -28,7 +28,7 @@ struct Invocation {
   // Differs for each attempt, also if the request id is repeated. The runtime sends it back with the response, so that
   // the platform can refuse one that is late.
   std::string invocation_id;
-  Time deadline = never;         // When the platform ends the invocation. never: no limit.
+  Time deadline = never;  // When the platform ends the invocation. never: no limit.
 };
 
 // Called with the event's bytes (JSON as the service sends it, at most max_event_bytes); returns the response (JSON).

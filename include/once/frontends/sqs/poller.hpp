@@ -56,8 +56,8 @@ struct PollEvent {
     not_hidden,   // The visibility of a message that stays could not be changed: it comes again when its visibility
                   // ends.
     not_deleted,  // A message is done, but still in the queue. The next delivery deletes it.
-    pause,  // The queue or the store does not answer or refuses, or WorkEnd::Kind::unavailable. Nothing is received for `pause`:
-            // 250 ms to 20 s, longer after each failure in a row.
+    pause,  // The queue or the store does not answer or refuses, or WorkEnd::Kind::unavailable. Nothing is received for
+            // `pause`: 250 ms to 20 s, longer after each failure in a row.
     abandoned,  // run() ends during a request for messages. Messages of its answer stay hidden until their visibility
                 // ends.
   };
@@ -164,8 +164,8 @@ class Poller {
 
   // Works until stop(), or until the queue is empty (PollerOptions::drain). Call it once. Throws Exception after
   // running messages have ended. misuse: no such queue, no credentials, no permission, before the queue has answered a
-  // request for messages. The same afterwards is a pause (PollEvent::Kind::pause), because it may pass. unavailable, with
-  // PollerOptions::drain: the queue does not answer.
+  // request for messages. The same afterwards is a pause (PollEvent::Kind::pause), because it may pass. unavailable,
+  // with PollerOptions::drain: the queue does not answer.
   void run();
 
   // Receives no more messages. Those not begun are visible to others at once; running work is allowed to finish. Call

@@ -6,8 +6,9 @@
 
 namespace once::lambda {
 
-// Lives as long as a handler runs. Engines called meanwhile know the invocation's deadline and tenant. Spans on one thread may be nested: the runtime's around a handler's. When the
-// outermost one ends, all AtInvocationEnd of the process are told, on that thread.
+// Lives as long as a handler runs. Engines called meanwhile know the invocation's deadline and tenant. Spans on one
+// thread may be nested: the runtime's around a handler's. When the outermost one ends, all AtInvocationEnd of the
+// process are told, on that thread.
 class InvocationSpan {
  public:
   explicit InvocationSpan(const Invocation& invocation);
