@@ -207,6 +207,66 @@ TEST(ProxySettings, WhatTheLibraryRefusesIsSaidOfTheSetting) {
   EXPECT_THAT(complaints_about(with("route", {"a b"})), ElementsAre("--route: route contains a space"));
 }
 
+// A route, or a flag, that says where the key is says all of it.
+TEST(ProxySettings, TheKeysPlaceReplacesAnInheritedOne) {
+  std::vector<Complaint> complaints;
+  const std::vector<GivenRoute> routes{
+      {.path = "/a", .place = {}, .rules = {{"key-query", {.words = {"id"}, .place = {}}}}},
+      {.path = "/b", .place = {}, .rules = {{"key-header", {.words = {"X-Id"}, .place = {}}}}},
+      {.path = "/c", .place = {}, .rules = {{"key-pattern", {.words = {"[0-9]+"}, .place = {}}}}}};
+  const ProxySettings settings = settle(with("key-field", {"order.id"}), routes, complaints);
+  EXPECT_THAT(complaints, IsEmpty());
+  EXPECT_EQ(settings.rules.routes.at(0).options.key_field, "");
+  EXPECT_EQ(settings.rules.routes.at(0).options.key_query, "id");
+  EXPECT_TRUE(settings.rules.routes.at(1).options.key_is_in_header());
+  EXPECT_EQ(settings.rules.routes.at(1).options.key_header, "X-Id");
+  EXPECT_EQ(settings.rules.routes.at(2).options.key_field, "order.id");
+  Given both = with("key-field", {"id"});
+  both["key-form"].words = {"id"};
+  EXPECT_THAT(complaints_about(both), ElementsAre(HasSubstr("only one may say where the key is")));
+  EXPECT_THAT(complaints_about(with("key-pattern", {"("})), ElementsAre(StartsWith("--key-pattern: ")));
+  EXPECT_THAT(complaints_about(with("key-min-length", {"256"})), ElementsAre(StartsWith("--key-min-length: ")));
+  EXPECT_THAT(complaints_about(with("fingerprint", {"a["})), ElementsAre(StartsWith("--fingerprint: ")));
+}
+
+TEST(ProxySettings, PresetsAreOtherSettings) {
+  Given given = with("preset", {"stripe"});
+  given.erase("no-principal");
+  const http::Options stripe = settled(with_preset(given)).rules.otherwise;
+  EXPECT_EQ(stripe.key_field, "id");
+  EXPECT_EQ(stripe.principal, http::Principal::shared());
+  EXPECT_EQ(stripe.fates.at(500), http::Fate::release);
+  EXPECT_EQ(stripe.fates.at(400), http::Fate::release);
+  EXPECT_FALSE(stripe.fates.contains(502)) << "it may have been processed";
+  EXPECT_EQ(stripe.policy->retention, std::chrono::hours(7 * 24));
+  // What is given counts.
+  given["key-header"].words = {"X-Id"};
+  given["retention"].words = {"1h"};
+  given["principal-header"].words = {"X-Sender"};
+  const http::Options own = settled(with_preset(given)).rules.otherwise;
+  EXPECT_TRUE(own.key_is_in_header());
+  EXPECT_EQ(own.key_header, "X-Id");
+  EXPECT_EQ(own.policy->retention, std::chrono::hours(1));
+  EXPECT_EQ(own.principal, http::Principal::header("X-Sender"));
+  for (const std::string name : {"github", "svix"}) {
+    EXPECT_TRUE(settled(with_preset(with("preset", {name}))).rules.otherwise.key_is_in_header()) << name;
+  }
+  EXPECT_THAT(complaints_about(with_preset(with("preset", {"shopify"}))),
+              ElementsAre("--preset must be stripe, github or svix, not 'shopify'"));
+}
+
+TEST(ProxySettings, FatesHaveRanges) {
+  const auto fates = settled(with("fate", {"400-402=release", "402,500=hold"})).rules.otherwise.fates;
+  EXPECT_EQ(
+      fates,
+      (std::map<unsigned, http::Fate>{
+          {400, http::Fate::release}, {401, http::Fate::release}, {402, http::Fate::hold}, {500, http::Fate::hold}}));
+  for (const std::string text : {"402-400=release", "400-=release", "-400=release", "400-600=release",
+                                 "400-401-402=hold", "400-402", "400-402=keep"}) {
+    EXPECT_THAT(complaints_about(with("fate", {text})), ElementsAre(HasSubstr("400-499=release"))) << text;
+  }
+}
+
 TEST(ProxySettings, ARouteHasATimeForAnswersOfItsOwn) {
   std::vector<Complaint> complaints;
   const std::vector<GivenRoute> routes{

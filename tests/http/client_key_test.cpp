@@ -110,6 +110,47 @@ TEST(ClientKey, WhatIsNoKeyIsRefusedAndSaysWhy) {
   EXPECT_EQ(read({"a", "b", ""}).kind, Kind::invalid) << "an invalid key counts before two different ones";
 }
 
+TEST(ClientKey, TextsOfMissingValuesAreRefused) {
+  const std::vector<std::string> bugs{"undefined",
+                                      "null",
+                                      "nil",
+                                      "none",
+                                      "nan",
+                                      "true",
+                                      "false",
+                                      "[object Object]",
+                                      "00000000-0000-0000-0000-000000000000"};
+  for (const std::string& bug : bugs) {
+    std::string capitals = bug;
+    for (char& c : capitals) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    for (const std::string& line : {bug, capitals, "\"" + bug + "\"", " " + bug + "\t", "\"" + bug + "\";v=1"}) {
+      const ClientKey got = read({line});
+      EXPECT_EQ(got.kind, Kind::invalid) << line;
+      EXPECT_THAT(std::string(got.why), HasSubstr("missing value")) << line;
+    }
+    EXPECT_EQ(key_from_json("\"" + bug + "\"").kind, Kind::invalid) << bug;
+    EXPECT_EQ(key_from_text(bug).kind, Kind::invalid) << bug;
+    // Only exactly these.
+    for (const std::string& key : {bug + "1", "x" + bug, bug + " " + bug}) {
+      const std::string quoted = "\"" + key + "\"";
+      expect({{quoted}, Kind::found, key});
+    }
+  }
+  for (const std::string_view key :
+       {"0", "nul", "undefine", "[object Promise]", "00000000-0000-0000-0000-000000000001"}) {
+    expect({{key}, Kind::found, key});
+  }
+}
+
+TEST(ClientKey, FromSeveralValues) {
+  EXPECT_EQ(key_from_values({}).kind, Kind::missing);
+  EXPECT_EQ(key_from_values({"a", "a"}).key, "a");
+  EXPECT_EQ(key_from_values({"a", "b"}).kind, Kind::differ);
+  EXPECT_EQ(key_from_values({"a", ""}).kind, Kind::invalid);
+  EXPECT_EQ(key_from_values({"a,b"}).key, "a,b") << "no list";
+  EXPECT_EQ(key_from_values({"a\"b"}).key, "a\"b") << "no quotes";
+}
+
 TEST(ClientKey, TheLongestKeyHas255Characters) {
   const std::string longest(255, 'k');
   const std::string too_long(256, 'k');

@@ -259,6 +259,7 @@ TEST(Endpoint, EveryStatusDoesToTheClaimWhatItsFateSays) {
         EXPECT_FALSE(is_replay(again));
         EXPECT_EQ(runs, 2);
         break;
+      case Fate::hold:  // No status, unless it is said so.
       case Fate::ambiguous:
         EXPECT_EQ(again.status, 409U);
         EXPECT_EQ(problem(again), "outcome-unknown");
@@ -750,6 +751,33 @@ TEST(Endpoint, TenThousandInFlightOnOneThread) {
     execution.finish(text_answer(201), [&](const Answer& answer) { answered += answer.status == 201 ? 1 : 0; });
   }
   EXPECT_EQ(answered, 10'000);
+}
+
+// An operator decides, although the route would let a retry run it again.
+TEST(Endpoint, HoldIsForAnOperator) {
+  World world;
+  Options options = by_authorization();
+  options.on_ambiguous = OnLapse::takeover;
+  options.fates = {{500, Fate::hold}};
+  Endpoint endpoint(*world.engine, options);
+  Opening first = endpoint.open(post("k"));
+  ASSERT_EQ(first.kind, Opening::Kind::claimed);
+  EXPECT_EQ(first.execution.finish(text_answer(500)).status, 500U);
+  EXPECT_EQ(world.record().state, once::State::unknown);
+  EXPECT_EQ(endpoint.open(post("k")).kind, Opening::Kind::unknown);
+}
+
+TEST(Endpoint, TheRecordSaysWhyNothingIsStored) {
+  World world;
+  Endpoint endpoint(*world.engine, by_authorization());
+  Opening first = endpoint.open(post("k"));
+  std::optional<Finished> finished;
+  first.execution.finish_told(
+      text_answer(502), Fate::ambiguous, [&](Finished end) { finished = std::move(end); },
+      "the service closed the connection");
+  ASSERT_TRUE(finished.has_value());
+  EXPECT_EQ(world.record().state, once::State::unknown);
+  EXPECT_EQ(world.record().failure.message, "the service closed the connection");
 }
 
 }  // namespace endpoint_test

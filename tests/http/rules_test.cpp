@@ -398,6 +398,105 @@ TEST(Rules, AKeyOfSeveralFieldsNeedsThemAll) {
   EXPECT_TRUE(stored_key(Rules(options), post("", half)).ends_with("#-o-1"));
 }
 
+TEST(Rules, TheKeyInTheQuery) {
+  Options options = with_route();
+  options.key_query = "request_id";
+  const Rules rules(options);
+  const auto at = [](std::string_view target) {
+    Request request = post("other");
+    request.target = target;
+    return request;
+  };
+  EXPECT_TRUE(stored_key(rules, at("/charges?a=1&request_id=o%2D1&b")).ends_with("#o-1"));
+  EXPECT_TRUE(stored_key(rules, at("/charges?request_id=a&request_id=a")).ends_with("#a"));
+  EXPECT_TRUE(stored_key(rules, at("http://shop/charges?request%5Fid=a#x")).ends_with("#a"));
+  for (const auto& [target, problem] :
+       std::vector<std::pair<std::string, std::string>>{{"/charges", "key-missing"},
+                                                        {"/charges?Request_id=a", "key-missing"},
+                                                        {"/charges?request_id", "key-invalid"},
+                                                        {"/charges?request_id=undefined", "key-invalid"},
+                                                        {"/charges?request_id=a&request_id=b", "keys-differ"},
+                                                        {"/charges?request_id=%C3%A9", "key-invalid"}}) {
+    SCOPED_TRACE(target);
+    expect_problem(rules.examine(at(target)).answer, 400, problem);
+    expect_problem(rules.examine_head(at(target)).answer, 400, problem);
+  }
+}
+
+TEST(Rules, TheKeyInThePath) {
+  Options options = with_route();
+  options.key_path = "/orders/{key}/{what}";
+  options.route = "orders";
+  const Rules rules(options);
+  const auto at = [](std::string_view target) {
+    Request request = post("other");
+    request.target = target;
+    return request;
+  };
+  EXPECT_TRUE(stored_key(rules, at("/orders/o-1/pay?x=1")).ends_with("#o-1"));
+  EXPECT_TRUE(stored_key(rules, at("/Orders/o%2D1/pay/")).ends_with("#o-1"));
+  for (const std::string target :
+       {"/orders/o-1", "/orders/o-1/pay/now", "/invoices/o-1/pay", "/orders//o-1/pay", "*"}) {
+    expect_problem(rules.examine_head(at(target)).answer, 400, "key-missing");
+  }
+  for (const std::string target : {"/orders//pay", "/orders/null/pay", "/orders/%0A/pay"}) {
+    expect_problem(rules.examine(at(target)).answer, 400, "key-invalid");
+  }
+}
+
+TEST(Rules, TheKeyInAForm) {
+  Options options = with_route();
+  options.key_form = "request";
+  const Rules rules(options);
+  const auto form = [](std::string_view type, std::string_view body) {
+    Request request = post("other", body);
+    if (!type.empty()) request.headers.push_back({"Content-Type", type});
+    return request;
+  };
+  constexpr std::string_view pairs = "application/x-www-form-urlencoded";
+  constexpr std::string_view parts = "multipart/form-data; boundary=b";
+  EXPECT_EQ(rules.examine_head(form(pairs, "")).kind, Kind::operation) << "only the body can tell";
+  EXPECT_TRUE(stored_key(rules, form(pairs, "request=o-1&cents=5")).ends_with("#o-1"));
+  EXPECT_TRUE(
+      stored_key(rules, form(parts, "--b\r\nContent-Disposition: form-data; name=\"request\"\r\n\r\no-1\r\n--b--"))
+          .ends_with("#o-1"));
+  struct Case {
+    std::string_view type;
+    std::string_view body;
+    std::string problem;
+  };
+  for (const Case& c : std::vector<Case>{{pairs, "", "key-missing"},
+                                         {pairs, "cents=5", "key-missing"},
+                                         {pairs, "request=", "key-invalid"},
+                                         {pairs, "request=[object%20Object]", "key-invalid"},
+                                         {pairs, "request=a&request=b", "keys-differ"},
+                                         {parts, "--b\r\nContent-Disposition: form-data", "body-unreadable"},
+                                         {"application/json", R"({"request":"a"})", "body-unreadable"},
+                                         {"", "request=a", "body-unreadable"}}) {
+    SCOPED_TRACE(c.body);
+    expect_problem(rules.examine(form(c.type, c.body)).answer, 400, c.problem);
+  }
+}
+
+TEST(Rules, KeysOfAnotherFormAreRefused) {
+  Options options = with_route();
+  options.key_pattern = "ord_[0-9]+";
+  options.key_min_length = 7;
+  const Rules rules(options);
+  EXPECT_EQ(rules.examine(post("ord_123")).kind, Kind::operation);
+  EXPECT_EQ(rules.examine(post("\"ord_123\"")).kind, Kind::operation);
+  for (const auto& [key, says] : std::vector<std::pair<std::string, std::string>>{
+           {"ord_12", "shorter"}, {"ord_12x", "form"}, {"Ord_123", "form"}, {"undefined", "missing value"}}) {
+    SCOPED_TRACE(key);
+    for (const Examination& refused : {rules.examine(post(key)), rules.examine_head(post(key))}) {
+      expect_problem(refused.answer, 400, "key-invalid");
+      EXPECT_THAT(refused.answer.body, HasSubstr(says));
+    }
+  }
+  options.key_field = "id";
+  expect_problem(Rules(options).examine(post("", R"({"id":"ord_12x"})")).answer, 400, "key-invalid");
+}
+
 TEST(Rules, AnotherHeaderCarriesTheKey) {
   Options options = optional();
   options.key_header = "PayPal-Request-Id";
@@ -405,6 +504,12 @@ TEST(Rules, AnotherHeaderCarriesTheKey) {
   EXPECT_EQ(Rules(options).examine(request).kind, Kind::no_key);
   request.headers.push_back({"paypal-request-id", "p-1"});
   EXPECT_TRUE(stored_key(Rules(options), request).ends_with("#p-1"));
+  options.key_header = "webhook-id, PayPal-Request-Id";
+  EXPECT_TRUE(stored_key(Rules(options), request).ends_with("#p-1"));
+  request.headers.push_back({"Webhook-Id", "p-1"});
+  EXPECT_TRUE(stored_key(Rules(options), request).ends_with("#p-1"));
+  request.headers.back().value = "p-2";
+  expect_problem(Rules(options).examine(request).answer, 400, "keys-differ");
 }
 
 TEST(Rules, ABodyOverTheLimitIsRefused) {
@@ -467,6 +572,28 @@ TEST(Rules, EveryStatusHasItsFate) {
   EXPECT_EQ(own.fate_of(503), Fate::release);
   EXPECT_EQ(own.fate_of(502), Fate::store);
   EXPECT_EQ(own.fate_of(504), Fate::ambiguous);
+}
+
+TEST(Rules, TheServiceMaySayTheFate) {
+  const auto answer = [](unsigned status, std::vector<std::string> words) {
+    Answer out = text_answer(status);
+    for (std::string& word : words) out.headers.push_back({"once-fate", std::move(word)});
+    return out;
+  };
+  Options options = with_route();
+  EXPECT_EQ(Rules(options).fate_of(answer(500, {"release"})), Fate::store) << "off by default";
+  options.service_fate = true;
+  const Rules rules(options);
+  EXPECT_EQ(rules.fate_of(answer(500, {})), Fate::store);
+  EXPECT_EQ(rules.fate_of(answer(502, {})), Fate::ambiguous);
+  EXPECT_EQ(rules.fate_of(answer(500, {"release"})), Fate::release);
+  EXPECT_EQ(rules.fate_of(answer(200, {" release\t"})), Fate::release);
+  EXPECT_EQ(rules.fate_of(answer(502, {"complete"})), Fate::store);
+  EXPECT_EQ(rules.fate_of(answer(200, {"hold"})), Fate::hold);
+  for (const std::string word : {"", "Release", "store", "release, release", "complete; q=1"}) {
+    EXPECT_EQ(rules.fate_of(answer(200, {word})), Fate::hold) << word;
+  }
+  EXPECT_EQ(rules.fate_of(answer(200, {"release", "release"})), Fate::hold) << "twice";
 }
 
 TEST(Rules, EveryProblemIsWellFormed) {
@@ -667,7 +794,17 @@ TEST(Rules, OptionsThatCannotBeAreRefusedByName) {
                                          {[](Options& o) { o.scope = std::string(43, '%'); }, "scope"},
                                          {[](Options& o) { o.key_header = ""; }, "key_header"},
                                          {[](Options& o) { o.key_header = "a:"; }, "key_header"},
+                                         {[](Options& o) { o.key_header = "a, b c"; }, "key_header"},
                                          {[](Options& o) { o.key_field = "a["; }, "expression"},
+                                         {[](Options& o) { o.fingerprint = "a["; }, "expression"},
+                                         {[](Options& o) { o.key_field = o.key_form = "a"; }, "only one"},
+                                         {[](Options& o) { o.key_path = "/orders/{id}"; }, "key_path"},
+                                         {[](Options& o) { o.key_path = "orders/{key}"; }, "key_path"},
+                                         {[](Options& o) { o.key_path = "/{key}/{key}"; }, "key_path"},
+                                         {[](Options& o) { o.key_path = "/a//{key}"; }, "key_path"},
+                                         {[](Options& o) { o.key_pattern = "("; }, "key_pattern"},
+                                         {[](Options& o) { o.key_min_length = 0; }, "key_min_length"},
+                                         {[](Options& o) { o.key_min_length = 256; }, "key_min_length"},
                                          {[](Options& o) { o.principal = Principal::header("a b"); }, "principal"},
                                          {[](Options& o) { o.principal = Principal::unsaid(); }, "principal"},
                                          {[](Options& o) { o.principal = Principal::header("dpop"); }, "new in each"},

@@ -132,8 +132,10 @@ Reading read_proxy(const ProxyCommand& command) {
   if (!command.config.empty()) file = read_proxy_file(command.config, reading.complaints);
   // Missing settings of an unreadable file are not reported.
   if (file.read) {
-    reading.given = merged(given_by_environment(), merged(std::move(file.settings), command.flags.given()));
+    reading.given =
+        with_preset(merged(given_by_environment(), merged(std::move(file.settings), command.flags.given())));
     reading.routes = std::move(file.routes);
+    for (GivenRoute& route : reading.routes) route.rules = with_preset(std::move(route.rules));
     reading.settings = settle(reading.given, reading.routes, reading.complaints);
   }
   std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);

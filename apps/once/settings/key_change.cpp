@@ -68,14 +68,21 @@ bool protects(const http::Options& options, const std::string& method) {
   return options.protect && std::ranges::find(options.methods, method) != options.methods.end();
 }
 
+std::string key_place(const http::Options& options) {
+  if (!options.key_field.empty()) return "field " + options.key_field;
+  if (!options.key_query.empty()) return "query " + options.key_query;
+  if (!options.key_path.empty()) return "path " + options.key_path;
+  if (!options.key_form.empty()) return "form field " + options.key_form;
+  return "header " + text::lower(options.key_header);
+}
+
 // The parts of a key, by their settings' names.
 std::vector<std::pair<std::string, std::string>> parts_of(const http::Options& options) {
   const auto quoted = [](const std::string& text, const char* none) { return text.empty() ? none : "'" + text + "'"; };
   return {{"scope", quoted(options.scope, "empty")},
           {"operation", quoted(options.route, "each path's own")},
           {"who a client is", options.principal.what()},
-          {"the key's place",
-           options.key_field.empty() ? "header " + text::lower(options.key_header) : "field " + options.key_field}};
+          {"the key's place", key_place(options)}};
 }
 
 class Comparison {

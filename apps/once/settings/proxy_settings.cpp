@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <ranges>
@@ -168,29 +169,31 @@ Setting number(std::string name, std::string usual, std::string help) {
       belongs_to_rules(member));
 }
 
-// "503=release", "500,501=ambiguous"
+// "503=release", "500,501=ambiguous", "400-499=release"
 void add_fate(http::Options& rules, const std::string& text, const std::string& what) {
   const auto bad = [&] {
     return Exception(ErrorKind::misuse, what +
-                                            " must be statuses, =, and store, release or ambiguous, as in 503=release "
-                                            "or 500,501=ambiguous; not '" +
+                                            " must be statuses, =, and store, release, ambiguous or hold, as in "
+                                            "503=release, 500,501=ambiguous or 400-499=release; not '" +
                                             text + "'");
   };
   const auto equals = text.find('=');
   if (equals == std::string::npos) throw bad();
   const std::string word = text.substr(equals + 1);
-  http::Fate fate = http::Fate::store;
-  if (word == to_string(http::Fate::release)) {
-    fate = http::Fate::release;
-  } else if (word == to_string(http::Fate::ambiguous)) {
-    fate = http::Fate::ambiguous;
-  } else if (word != to_string(http::Fate::store)) {
-    throw bad();
-  }
-  for (const std::string& digits : split(text.substr(0, equals), ',')) {
-    const unsigned status = text::parse_whole<unsigned>(digits).value_or(0);
-    if (status < 100 || status > 599) throw bad();
-    rules.fates[status] = fate;
+  constexpr std::array fates{http::Fate::store, http::Fate::release, http::Fate::ambiguous, http::Fate::hold};
+  const auto* const fate = std::ranges::find(fates, word, [](http::Fate one) { return to_string(one); });
+  if (fate == fates.end()) throw bad();
+  const auto status = [&](std::string_view digits) {
+    const unsigned value = text::parse_whole<unsigned>(digits).value_or(0);
+    if (value < 100 || value > 599) throw bad();
+    return value;
+  };
+  for (const std::string& part : split(text.substr(0, equals), ',')) {
+    const auto dash = part.find('-');
+    const unsigned first = status(std::string_view(part).substr(0, dash));
+    const unsigned last = dash == std::string::npos ? first : status(std::string_view(part).substr(dash + 1));
+    if (last < first) throw bad();
+    for (unsigned one = first; one <= last; ++one) rules.fates[one] = *fate;
   }
 }
 
@@ -311,6 +314,11 @@ Setting saying_who(Setting made) {
   return made;
 }
 
+Setting placing_key(Setting made) {
+  made.is_key_place = true;
+  return made;
+}
+
 Setting as_list(Setting made, char separator = 0) {
   made.kind = Setting::Kind::list;
   made.separator = separator;
@@ -319,6 +327,43 @@ Setting as_list(Setting made, char separator = 0) {
 
 Setting as_toggle(Setting made) {
   made.kind = Setting::Kind::toggle;
+  return made;
+}
+
+// What a sender of webhooks needs. It sends an event again until it gets a 2xx, for days, with the same id. So an
+// answer that is an error is released: the next attempt runs. 502 to 504 are not, because the event may have been
+// processed.
+const std::map<std::string, std::map<std::string, Words>, std::less<>>& presets() {
+  static const std::map<std::string, std::map<std::string, Words>, std::less<>> all = [] {
+    const std::map<std::string, Words> common{
+        {"no-principal", {"true"}}, {"fate", {"400-501=release", "505-599=release"}}, {"retention", {"7d"}}};
+    const auto with = [&](std::map<std::string, Words> own) {
+      own.insert(common.begin(), common.end());
+      return own;
+    };
+    return std::map<std::string, std::map<std::string, Words>, std::less<>>{
+        // pending_webhooks differs between attempts.
+        {"stripe",
+         with({{"key-field", {"id"}}, {"fingerprint", {"data && [type, created, data] || [type, created]"}}})},
+        {"github", with({{"key-header", {"X-GitHub-Delivery"}}})},
+        // Some senders put the time of the attempt beside the event.
+        {"svix",
+         with({{"key-header", {"svix-id, webhook-id"}},
+               {"fingerprint", {"type && data && [type, data] || event && payload && [event, payload] || @"}}})},
+    };
+  }();
+  return all;
+}
+
+void set_preset(ProxySettings&, const Words& words, const std::string& what) {
+  if (presets().contains(words.front())) return;
+  throw Exception(ErrorKind::misuse, what + " must be stripe, github or svix, not '" + words.front() + "'");
+}
+
+Setting preset() {
+  Setting made = entry("preset", {}, "The sender of webhooks: sets key, fingerprint, fates, retention and principal",
+                       set_preset, true);
+  for (const auto& [name, settings] : presets()) made.choices.push_back(name);
   return made;
 }
 
@@ -389,13 +434,22 @@ std::vector<Setting> table() {
       duration<&ProxySettings::sweep_interval, parse_interval>("sweep-interval", "60s", sweep_interval_help),
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
+      preset(),
       as_list(list<&Options::methods>("methods", "POST PATCH", "Which requests are protected"), ','),
       toggle<&Policy::on_missing_key, OnMissingKey::run_unprotected, OnMissingKey::refuse>(
           "optional-key", "Pass requests without a key through, unprotected (default: refuse them with 400)"),
-      text<&Options::key_header>("key-header", "Idempotency-Key", "The header with the key"),
-      text<&Options::key_field>("key-field", {}, "JMESPath: take the key from the JSON body, not from a header"),
+      placing_key(text<&Options::key_header>("key-header", "Idempotency-Key",
+                                             "The header with the key; several names with commas: it may be in each")),
+      placing_key(
+          text<&Options::key_field>("key-field", {}, "JMESPath: take the key from the JSON body, not from a header")),
       toggle<&Options::allow_null_parts, true, false>(
           "allow-null-parts", "Accept empty parts of a key that --key-field puts together, as in join('-', [a, b])"),
+      placing_key(text<&Options::key_query>("key-query", {}, "Take the key from this parameter of the query")),
+      placing_key(text<&Options::key_path>("key-path", {}, "Take the key from the path, as in /orders/{key}/pay")),
+      placing_key(text<&Options::key_form>("key-form", {}, "Take the key from this field of a form")),
+      text<&Options::key_pattern>("key-pattern", {},
+                                  "Refuse keys that this regular expression does not match as a whole"),
+      number<&Options::key_min_length>("key-min-length", "1", "Refuse keys with fewer characters"),
       saying_who(as_list(entry("principal-header", {},
                                "Who a client is: the value of this header; repeatable, then all values together",
                                set_principal_headers, true))),
@@ -423,6 +477,10 @@ std::vector<Setting> table() {
                                   "One name in keys for all paths (default: each path is an operation of its own)")),
       text<&Options::scope>("scope", {}, "Prefix of all keys, as a service's name"),
       list<&Options::fingerprint_headers>("fingerprint-header", {}, "A header that a retry must repeat; repeatable"),
+      text<&Options::fingerprint>("fingerprint", {},
+                                  "JMESPath: compare only this of the JSON body with the first request's"),
+      toggle<&Options::compare_json, true, false>("compare-json",
+                                                  "Compare JSON bodies by meaning: blanks and order do not count"),
       toggle<&Options::ignore_host, true, false>("ignore-host", "Allow a retry to name another host"),
       toggle<&Options::ignore_query, true, false>("ignore-query", "Allow a retry to have another query"),
       toggle<&Options::ignore_body, true, false>("ignore-body", "Allow a retry to have another body"),
@@ -454,9 +512,15 @@ std::vector<Setting> table() {
           "input-without", {},
           "A field of JSON bodies to leave out of what --keep-input keeps, as in card.number; repeatable. Routes\n"
           "add to it. A body that is not JSON is then not kept")),
-      as_list(entry("fate", {},
-                    "What to do after the statuses listed: 503=release, 500,501=ambiguous, 429=store; repeatable",
-                    set_fates, true)),
+      as_list(
+          entry("fate", {},
+                "What to do after the statuses listed: 503=release, 500,501=ambiguous, 400-499=release, 429=store;\n"
+                "repeatable, and the last one for a status counts",
+                set_fates, true)),
+      toggle<&Options::service_fate, true, false>(
+          "service-fate", "Let the service say what becomes of its answer: Once-Fate: complete, release or hold"),
+      toggle<&Options::send_claim, true, false>(
+          "send-claim", "Send Once-Attempt, Once-Token and Once-Derived-Key with each request that has a claim"),
       list<&Options::never_store>("never-store", {}, "A header to leave out of replays; repeatable"),
       size<&Options::max_body_bytes>("body-limit", "1MiB",
                                      "Largest body of a request with a key; a larger one gets 413"),
@@ -482,8 +546,9 @@ std::vector<Setting> table() {
 
       size<&ProxyOptions::max_head_bytes>("head-limit", "32KiB",
                                           "Largest request line and headers, 1KiB to 1MiB; larger ones get 431"),
-      duration<&Timeouts::idle>("idle-timeout", "60s",
-                                "How long a client's connection may stay idle between two requests"),
+      duration<&Timeouts::idle>("idle-timeout", "100s",
+                                "How long a client's connection may stay idle between two requests; longer than a\n"
+                                "balancer in front keeps it"),
       duration<&Timeouts::head>("head-timeout", "10s", "How long a request's head may take"),
       duration<&Timeouts::body>("body-timeout", "30s",
                                 "How long a body may make no progress; for a body that is read whole: how long in all"),
@@ -491,7 +556,7 @@ std::vector<Setting> table() {
       duration<&ProxyOptions::reconcile_interval>("reconcile-interval", "30s",
                                                   "How often to look for unknown operations to ask about"),
       duration<&Timeouts::tunnel>("tunnel-timeout", "5m", "How long a WebSocket may stay silent"),
-      duration<&Timeouts::upstream_idle>("upstream-idle", "4s",
+      duration<&Timeouts::upstream_idle>("upstream-idle", "1s",
                                          "How long to keep idle connections to the upstream; less than it keeps them"),
       number<&ProxyOptions::max_connections>("max-connections", "10000",
                                              "Most connections of clients; more wait until others close"),
@@ -590,12 +655,13 @@ std::string told_variables(const Given& given) {
 }
 
 Given merged(Given below, const Given& above) {
-  const auto says_who = [](const Setting& setting) { return setting.is_principal; };
-  const auto has = [](const Given& given) {
-    return [&given](const Setting& setting) { return setting.is_principal && given.contains(setting.name); };
-  };
-  if (std::ranges::any_of(proxy_settings(), has(above))) {
-    for (const Setting& setting : proxy_settings() | std::views::filter(says_who)) below.erase(setting.name);
+  // Of settings of which one counts, the upper ones replace all lower ones.
+  for (const auto one_of : {&Setting::is_principal, &Setting::is_key_place}) {
+    const auto is_given = [&](const Setting& setting) { return setting.*one_of && above.contains(setting.name); };
+    if (std::ranges::none_of(proxy_settings(), is_given)) continue;
+    for (const Setting& setting : proxy_settings()) {
+      if (setting.*one_of) below.erase(setting.name);
+    }
   }
   for (const auto& [name, value] : above) {
     const auto setting = std::ranges::find(proxy_settings(), name, &Setting::name);
@@ -608,6 +674,16 @@ Given merged(Given below, const Given& above) {
     into = {.words = std::move(words), .place = value.place};
   }
   return below;
+}
+
+Given with_preset(Given given) {
+  const auto chosen = given.find("preset");
+  if (chosen == given.end()) return given;
+  const auto preset = presets().find(chosen->second.words.front());
+  if (preset == presets().end()) return given;  // set_preset() complains.
+  Given base;
+  for (const auto& [name, words] : preset->second) base[name] = {.words = words, .place = chosen->second.place};
+  return merged(std::move(base), given);
 }
 
 std::optional<Words> words_for(const Setting& setting, const Given& given) {

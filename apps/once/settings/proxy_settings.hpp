@@ -68,6 +68,7 @@ struct Setting {
   bool can_change = false;    // Can change without a restart. Rules can.
   bool in_pair = false;       // Valid only together with another one.
   bool is_principal = false;  // One of the settings of which exactly one is used: it replaces inherited ones.
+  bool is_key_place = false;  // The same for these.
   bool adds = false;          // A list: what overrides it adds to it.
   char separator = 0;         // Of a list that may be written as one flag. 0: none.
   std::string file_key = {};  // In a file, if it is not `name`.
@@ -107,8 +108,11 @@ Given given_by_environment();
 // Those that are used: "ONCE_LEASE=5m, ONCE_WAIT=5s".
 std::string told_variables(const Given& given);
 
-// `above` overrides `below`. If both set a principal, only that of `above` is used.
+// `above` overrides `below`. If both set a principal, or the key's place, only that of `above` is used.
 Given merged(Given below, const Given& above);
+
+// With the settings that a preset stands for, unless they are given: of a file with its flags, or of a route.
+Given with_preset(Given given);
 
 // The words of a setting: given, otherwise the default. Empty: none.
 std::optional<Setting::Words> words_for(const Setting& setting, const Given& given);

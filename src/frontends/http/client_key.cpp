@@ -1,10 +1,13 @@
 #include "frontends/http/client_key.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
 #include <once/frontends/http/rules.hpp>
+
+#include "text/ascii.hpp"
 
 namespace once::http {
 
@@ -20,12 +23,30 @@ constexpr std::string_view why_quotes =
     "mark and backslash inside; or send no quotation marks.";
 constexpr std::string_view why_json = "The idempotency key in the body is neither a string nor a number.";
 
+constexpr std::string_view why_bug =
+    "The idempotency key is the text of a missing value, as a program with a bug sends it. Send a new key for each "
+    "operation.";
+
+// A client that sends one of these for every operation would get the first one's answer for all of them.
+constexpr std::array<std::string_view, 9> bugs{"undefined",
+                                               "null",
+                                               "nil",
+                                               "none",
+                                               "nan",
+                                               "true",
+                                               "false",
+                                               "[object Object]",
+                                               "00000000-0000-0000-0000-000000000000"};
+
 bool is_printable(char c) noexcept { return c >= 0x20 && c <= 0x7E; }
 
 ClientKey checked(std::string key) {
   if (key.empty()) return invalid(why_empty);
   if (!std::ranges::all_of(key, is_printable)) return invalid(why_character);
   if (key.size() > max_client_key_bytes) return invalid(why_long);
+  if (std::ranges::any_of(bugs, [&](std::string_view bug) { return text::same_letters(key, bug); })) {
+    return invalid(why_bug);
+  }
   return {.kind = ClientKey::Kind::found, .key = std::move(key), .why = {}};
 }
 
@@ -113,6 +134,20 @@ class Line {
 };
 
 }  // namespace
+
+ClientKey key_from_text(std::string text) { return checked(std::move(text)); }
+
+ClientKey key_from_values(std::vector<std::string> values) {
+  if (values.empty()) return {};
+  for (const std::string& value : values) {
+    ClientKey key = checked(value);
+    if (key.kind == ClientKey::Kind::invalid) return key;
+  }
+  if (std::ranges::any_of(values, [&](const std::string& value) { return value != values.front(); })) {
+    return {.kind = ClientKey::Kind::differ, .key = {}, .why = {}};
+  }
+  return checked(std::move(values.front()));
+}
 
 ClientKey key_from_lines(std::span<const std::string_view> lines) {
   ClientKey first;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace once::http {
 
@@ -21,6 +22,12 @@ struct ClientKey {
 
   friend bool operator==(const ClientKey&, const ClientKey&) = default;
 };
+
+// A key that is one text, without quotes. Refused is also what a client's bug sends instead of a key, as "undefined".
+ClientKey key_from_text(std::string text);
+
+// From the values of one name, of which all must be the same.
+ClientKey key_from_values(std::vector<std::string> values);
 
 // From the lines of the header. Each is a list, because an intermediary may have joined lines (RFC 9110, section 5.3).
 // Its elements are Strings (RFC 9651, section 3.3.3), whose parameters are ignored, or bare keys up to the next comma

@@ -105,6 +105,8 @@ class Execution::State {
         return End::store;
       case Fate::release:
         return End::release;
+      case Fate::hold:
+        return End::hold;
       case Fate::ambiguous:
         break;
     }
@@ -167,8 +169,8 @@ class Execution::State {
   };
 
   // Ends `self`, and calls its complete(). The completion owns it then, and may end before the claim's method returns,
-  // so the claim stays here. `status` or `thrown`: for the reason in the record.
-  static void end(std::unique_ptr<State> self, End end, Result result, unsigned status, std::string thrown) {
+  // so the claim stays here. `status` or `reason`: for the record.
+  static void end(std::unique_ptr<State> self, End end, Result result, unsigned status, std::string reason) {
     if (!self->claim_) return self->complete({});
     Claim claim = std::move(self->claim_);
     if (end == End::lapse) {
@@ -184,14 +186,14 @@ class Execution::State {
       return status >= 400 ? claim.complete_as_failure(std::move(result), std::move(on_end))
                            : claim.complete(std::move(result), std::move(on_end));
     }
-    const std::string reason = thrown.empty() ? "answered " + std::to_string(status) : std::move(thrown);
+    if (reason.empty()) reason = "answered " + std::to_string(status);
     if (end == End::release) return claim.release(reason, std::move(on_end));
     claim.hold(reason, std::move(on_end));
   }
 
   // finish() with a complete answer.
   static void end_with(std::unique_ptr<State> self, End end, Answer answer, Callback<void(Finished)> done,
-                       std::string thrown = {}) {
+                       std::string reason = {}) {
     Result result;
     const bool is_stored = self->claim_ && end == End::store;
     self->is_over_ = is_stored && answer.body.size() > self->rules_->options().max_answer_bytes;
@@ -199,7 +201,7 @@ class Execution::State {
     const unsigned status = answer.status;
     self->answer_ = std::move(answer);
     self->finished_ = std::move(done);
-    State::end(std::move(self), end, std::move(result), status, std::move(thrown));
+    State::end(std::move(self), end, std::move(result), status, std::move(reason));
   }
 
   // finish_streamed().
@@ -288,15 +290,21 @@ void Execution::finish(Answer answer, Fate fate, Callback<void(Answer)> done) {
   finish_told(std::move(answer), fate, State::answer_only(std::move(done)));
 }
 
-void Execution::finish_told(Answer answer, Fate fate, Callback<void(Finished)> done) {
+void Execution::finish_told(Answer answer, Fate fate, Callback<void(Finished)> done, std::string reason) {
   if (answer.status < 100 || answer.status > 599) fate = Fate::ambiguous;
   const End end = state_->end_of(fate);
-  State::end_with(std::move(state_), end, std::move(answer), std::move(done));
+  State::end_with(std::move(state_), end, std::move(answer), std::move(done), std::move(reason));
 }
 
 void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes,
                                 Callback<void(std::optional<Answer>)> done) {
-  const End end = state_->end_of(state_->fate_of(head.status));
+  const Fate fate = state_->fate_of(head.status);
+  finish_streamed(head, body_bytes, fate, std::move(done));
+}
+
+void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes, Fate fate,
+                                Callback<void(std::optional<Answer>)> done) {
+  const End end = state_->end_of(fate);
   State::end_streamed(std::move(state_), end, head, body_bytes, std::move(done));
 }
 

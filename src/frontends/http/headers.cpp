@@ -15,10 +15,10 @@ namespace once::http {
 namespace {
 
 // Idempotent-Replayed is not part of the answer; a service behind several layers may send it.
-constexpr std::array<std::string_view, 13> never_stored{
-    "Connection",   "Keep-Alive", "Proxy-Connection", "TE",         "Trailer",          "Transfer-Encoding",
-    "Upgrade",      "Date",       "Server",           "Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate",
-    replayed_header};
+constexpr std::array<std::string_view, 14> never_stored{
+    "Connection",    "Keep-Alive", "Proxy-Connection", "TE",         "Trailer",          "Transfer-Encoding",
+    "Upgrade",       "Date",       "Server",           "Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate",
+    replayed_header, fate_header};
 
 }  // namespace
 

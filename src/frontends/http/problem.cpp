@@ -17,10 +17,9 @@ constexpr std::array<ProblemText, 20> texts{{
     {"keys-differ", 400, "More than one idempotency key",
      "The request has two different idempotency keys. Send one; a key that contains a comma must be quoted."},
     {"body-unreadable", 400, "Request body cannot be read",
-     "The service takes the idempotency key from the body, but cannot read it. The body is not JSON, has a name twice "
-     "in "
-     "an object, or the key is a number over 9007199254740991. Send such a number as a string. Nothing was carried "
-     "out."},
+     "The service takes the idempotency key from the body, but cannot read it. The body is not JSON or not a form, has "
+     "a name twice in an object, or the key is a number over 9007199254740991. Send such a number as a string. Nothing "
+     "was carried out."},
     {"body-too-large", 413, "Request body is too large",
      "The body is larger than this service allows with an idempotency key. The request was not carried out."},
     {"key-reused", 422, "Idempotency key is already used",

@@ -13,8 +13,10 @@
 #include <once/keys/key_deriver.hpp>
 
 #include "core/digest.hpp"
+#include "frontends/http/body.hpp"
 #include "frontends/http/client_key.hpp"
 #include "frontends/http/headers.hpp"
+#include "frontends/http/key_pattern.hpp"
 #include "frontends/http/problem.hpp"
 #include "frontends/http/stored_answer.hpp"
 #include "frontends/http/target.hpp"
@@ -114,6 +116,12 @@ Fate default_fate(unsigned status) noexcept {
   }
 }
 
+constexpr std::string_view why_short = "The idempotency key is shorter than this operation allows.";
+constexpr std::string_view why_pattern = "The idempotency key does not have the form that this operation asks for.";
+constexpr std::string_view why_nothing_compared =
+    "The service compares a part of the body with earlier requests of the same key, but the body is not JSON, or does "
+    "not have that part. Nothing was carried out.";
+
 constexpr std::string_view key_place = "{key}";
 constexpr std::string_view reconcile_method = "GET ";
 
@@ -126,6 +134,7 @@ void check_reconcile(const Options& options) {
         break;
       case Fate::release:
       case Fate::ambiguous:
+      case Fate::hold:
         break;
     }
     refuse_option("reconcile_not_done has " + std::to_string(status) +
@@ -153,6 +162,60 @@ void check_reconcile(const Options& options) {
       bad("has a character that must be percent-encoded");
     }
   }
+}
+
+constexpr std::string_view key_segment = "{key}";
+
+bool is_any_segment(std::string_view segment) noexcept {
+  return segment.size() > 2 && segment.starts_with('{') && segment.ends_with('}');
+}
+
+std::vector<std::string_view> segments_of(std::string_view path) {
+  if (path.starts_with('/')) path.remove_prefix(1);
+  if (path.ends_with('/')) path.remove_suffix(1);
+  std::vector<std::string_view> segments;
+  for (std::size_t at = 0; at <= path.size();) {
+    const std::size_t end = std::min(path.find('/', at), path.size());
+    segments.push_back(path.substr(at, end - at));
+    at = end + 1;
+  }
+  return segments;
+}
+
+void check_key(const Options& options) {
+  const auto places = {&options.key_field, &options.key_query, &options.key_path, &options.key_form};
+  if (std::ranges::count_if(places, [](const std::string* place) { return !place->empty(); }) > 1) {
+    refuse_option("key_field, key_query, key_path and key_form: only one may say where the key is");
+  }
+  if (options.key_min_length < 1 || options.key_min_length > max_client_key_bytes) {
+    refuse_option("key_min_length must be 1 to 255");
+  }
+  if (options.key_path.empty()) return;
+  const std::vector<std::string_view> segments = segments_of(options.key_path);
+  const bool has_bad = std::ranges::any_of(segments, [](std::string_view segment) {
+    return segment.empty() || (!is_any_segment(segment) && segment.find_first_of("{}*?#% ") != segment.npos);
+  });
+  if (!options.key_path.starts_with('/') || has_bad || std::ranges::count(segments, key_segment) != 1) {
+    refuse_option("key_path must be a path with the segment {key}, as in \"/orders/{key}/pay\", not '" +
+                  options.key_path + "'");
+  }
+}
+
+// The key in a path. A path of another form has none.
+ClientKey key_from_path(std::string_view pattern, std::string_view path) {
+  const std::vector<std::string_view> wanted = segments_of(pattern);
+  const std::vector<std::string_view> given = segments_of(path);
+  if (wanted.size() != given.size()) return {};
+  ClientKey key;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    std::string segment = text::percent_decoded(given[i], [](char) { return true; });
+    if (wanted[i] == key_segment) {
+      key = key_from_text(std::move(segment));
+    } else if (!is_any_segment(wanted[i]) && !text::same_letters(wanted[i], segment)) {
+      return {};
+    }
+  }
+  return key;
 }
 
 void check(const Options& options) {
@@ -185,8 +248,13 @@ void check(const Options& options) {
     }
   }
   if (options.methods.empty()) refuse_option("methods is empty, so nothing would be protected");
-  if (options.key_field.empty() && !text::is_token(options.key_header)) {
+  const std::vector<std::string_view> key_names = text::list_members(options.key_header);
+  if (options.key_is_in_header() && (key_names.empty() || !std::ranges::all_of(key_names, text::is_token))) {
     refuse_option("key_header is not a valid header name: '" + options.key_header + "'");
+  }
+  check_key(options);
+  if (!options.fingerprint.empty() && options.ignore_body) {
+    refuse_option("fingerprint selects what of the body is compared, but ignore_body compares nothing of it");
   }
   if (options.route.size() > max_route_bytes) refuse_option("route is longer than 128 bytes");
   if (options.route.find(' ') != std::string::npos) refuse_option("route contains a space");
@@ -320,6 +388,8 @@ std::string_view to_string(Fate fate) noexcept {
       return "release";
     case Fate::ambiguous:
       return "ambiguous";
+    case Fate::hold:
+      return "hold";
   }
   return "?";
 }
@@ -327,6 +397,7 @@ std::string_view to_string(Fate fate) noexcept {
 struct Rules::Parts {
   explicit Parts(Options given) : options(std::move(given)), input(options.input_without) {
     check(options);
+    for (const std::string_view name : text::list_members(options.key_header)) key_names.emplace_back(name);
     // Clients retry themselves, so a conflict need not wait.
     policy = fill_in(options.policy.value_or(Policy{}),
                      {.on_conflict = OnConflict::fail, .on_missing_key = OnMissingKey::refuse});
@@ -338,6 +409,10 @@ struct Rules::Parts {
                                  .expression = options.key_field,
                                  .allow_null_parts = options.allow_null_parts,
                                  .only_selected_exact = true});
+    }
+    if (!options.key_pattern.empty()) pattern.emplace(options.key_pattern);
+    if (!options.fingerprint.empty()) {
+      compared.emplace(keys::Recipe{.scope = "http", .fingerprint = options.fingerprint, .require_key = true});
     }
   }
 
@@ -364,8 +439,53 @@ struct Rules::Parts {
     return out;
   }
 
+  // A key with what these rules ask of it besides.
+  [[nodiscard]] ClientKey wanted(ClientKey key) const {
+    if (key.kind != ClientKey::Kind::found) return key;
+    if (key.key.size() < options.key_min_length) {
+      return {.kind = ClientKey::Kind::invalid, .key = {}, .why = why_short};
+    }
+    if (pattern && !pattern->matches(key.key)) {
+      return {.kind = ClientKey::Kind::invalid, .key = {}, .why = why_pattern};
+    }
+    return key;
+  }
+
+  [[nodiscard]] bool key_is_in_body() const noexcept { return field.has_value() || !options.key_form.empty(); }
+
+  // The key, unless it is in the body.
+  [[nodiscard]] ClientKey head_key(const Request& request) const {
+    if (!options.key_query.empty()) {
+      std::string_view query = query_of(request.target);
+      query = query.substr(0, query.find('#'));
+      return wanted(
+          key_from_values(pair_values(query.substr(std::min<std::size_t>(1, query.size())), options.key_query)));
+    }
+    if (!options.key_path.empty()) return wanted(key_from_path(options.key_path, path_of(request.target)));
+    return wanted(header_key(request));
+  }
+
+  // The key in a body that has `content`. Empty: the body cannot be read.
+  [[nodiscard]] std::optional<ClientKey> body_key(const Request& request, std::string_view content) const {
+    if (content.empty()) return ClientKey();
+    if (!field) {
+      const std::optional<MediaType> type = media_type_of(request);
+      auto values = type ? form_values(*type, content, options.key_form) : std::nullopt;
+      if (!values) return std::nullopt;
+      return wanted(key_from_values(*std::move(values)));
+    }
+    try {
+      const keys::Derived derived = field->derive(content);
+      return derived.key ? wanted(key_from_json(derived.key_text)) : ClientKey();
+    } catch (const Exception& error) {
+      // Not JSON, or the expression fails on it. All other errors are not the client's.
+      if (error.kind() != ErrorKind::misuse) throw;
+      return std::nullopt;
+    }
+  }
+
   [[nodiscard]] ClientKey header_key(const Request& request) const {
-    const auto is_key = [&](const HeaderView& header) { return same_name(header.name, options.key_header); };
+    const auto is_key = [&](const HeaderView& header) { return names_contain(key_names, header.name); };
     const auto first = std::ranges::find_if(request.headers, is_key);
     if (first == request.headers.end()) return {};
     if (std::none_of(first + 1, request.headers.end(), is_key)) return key_from_lines({&first->value, 1});
@@ -436,23 +556,71 @@ struct Rules::Parts {
     return {std::string_view(scope), name};
   }
 
-  [[nodiscard]] Fingerprint fingerprint(const Request& request, std::string_view route) const {
-    Joined what("once-http-request");
+  // What is compared of a body, and how. Empty: `fingerprint` cannot be read from it, or selects nothing.
+  struct Compared {
+    std::string_view tag;  // Of the digest, so that a body in one form is never another in another form.
+    std::string text;      // If `bytes` is not of the request.
+    std::string_view bytes;
+    bool is_without_boundary = false;
+  };
+  [[nodiscard]] std::optional<Compared> compared_body(const Request& request, std::string_view content) const {
+    Compared out{.tag = "once-http-request", .text = {}, .bytes = {}};
+    if (options.ignore_body) return out;
+    if (compared) {
+      try {
+        const Fingerprint selected = compared->fingerprint(content);
+        out.text.assign(selected.bytes().begin(), selected.bytes().end());
+      } catch (const Exception& error) {
+        if (error.kind() != ErrorKind::misuse) throw;
+        return std::nullopt;
+      }
+      out.tag = "once-http-request selected";
+      return out;
+    }
+    out.bytes = content;
+    if (const std::optional<MediaType> type = media_type_of(request)) {
+      if (std::optional<std::string> parts = parts_text(*type, content)) {
+        out.tag = "once-http-request parts";
+        out.text = *std::move(parts);
+        out.is_without_boundary = true;
+        return out;
+      }
+    }
+    if (options.compare_json && !content.empty()) {
+      try {
+        out.text = keys::canonical_text(content);
+        out.tag = "once-http-request json";
+      } catch (const Exception& error) {
+        if (error.kind() != ErrorKind::misuse) throw;  // Not JSON: its bytes count.
+      }
+    }
+    return out;
+  }
+
+  [[nodiscard]] Fingerprint fingerprint(const Request& request, std::string_view route, const Compared& body) const {
+    Joined what(body.tag);
     what.add(request.method);
     what.add(route);
     what.add(path_of(request.target));
     if (!options.ignore_host) what.add(host_of(request));
     if (!options.ignore_query) what.add(query_of(request.target));
-    for (const std::string& header : options.fingerprint_headers) what.add_values(request, header);
+    for (const std::string& header : options.fingerprint_headers) {
+      // The parts' text has the type without its boundary, which is new in each request.
+      if (body.is_without_boundary && same_name(header, "Content-Type")) continue;
+      what.add_values(request, header);
+    }
     // Last, so that it needs no separator after it.
-    const std::string_view body = options.ignore_body ? std::string_view() : request.body;
-    what.add(body.size());
-    return Fingerprint(sha256_joined({what.bytes(), body}));
+    const std::string_view bytes = body.text.empty() ? body.bytes : std::string_view(body.text);
+    what.add(bytes.size());
+    return Fingerprint(sha256_joined({what.bytes(), bytes}));
   }
 
   Options options;
   Policy policy;
+  std::vector<std::string> key_names;  // Of the headers.
   std::optional<keys::KeyDeriver> field;
+  std::optional<keys::KeyDeriver> compared;
+  std::optional<KeyPattern> pattern;
   keys::InputFilter input;
   std::string told_by =
       options.principal.what();  // Distinguishes clients with the same name from different kinds of principal.
@@ -470,8 +638,8 @@ Examination Rules::examine_head(const Request& request) const {
   const Parts& parts = *parts_;
   Examination out;
   if (auto end = parts.verdict(request.method)) return std::move(*end);
-  if (!parts.field) {
-    if (auto end = parts.verdict(parts.header_key(request))) return std::move(*end);
+  if (!parts.key_is_in_body()) {
+    if (auto end = parts.verdict(parts.head_key(request))) return std::move(*end);
     if (!parts.options.principal.is_costly()) {
       if (auto end = parts.verdict(parts.options.principal.who(request))) return std::move(*end);
     }
@@ -487,35 +655,38 @@ Examination Rules::examine(const Request& request) const {
   if (auto end = parts.verdict(request.method)) return std::move(*end);
   const bool too_large = request.body.size() > parts.options.max_body_bytes;
   ClientKey key;
-  if (parts.field) {
+  std::optional<std::string> inflated;
+  std::string_view content = request.body;
+  const auto inflate = [&] {
+    inflated = inflated_body(request, parts.options.max_body_bytes);
+    if (inflated) content = *inflated;
+  };
+  if (parts.key_is_in_body()) {
     if (too_large) return parts.refused(Problem::body_too_large);
-    if (!request.body.empty()) {
-      try {
-        const keys::Derived derived = parts.field->derive(request.body);
-        if (derived.key) key = key_from_json(derived.key_text);
-      } catch (const Exception& error) {
-        // Not JSON, or the expression fails on it. All other errors are not the client's.
-        if (error.kind() != ErrorKind::misuse) throw;
-        return parts.refused(Problem::body_unreadable);
-      }
-    }
+    inflate();
+    std::optional<ClientKey> found = parts.body_key(request, content);
+    if (!found) return parts.refused(Problem::body_unreadable);
+    key = *std::move(found);
   } else {
-    key = parts.header_key(request);
+    key = parts.head_key(request);
   }
   if (auto end = parts.verdict(key)) return std::move(*end);
   const Who who = parts.options.principal.who(request);
   if (auto end = parts.verdict(who)) return std::move(*end);
   if (too_large) return parts.refused(Problem::body_too_large);
+  if (!parts.key_is_in_body()) inflate();
+  const std::optional<Parts::Compared> body = parts.compared_body(request, content);
+  if (!body) return parts.refused(Problem::body_unreadable, why_nothing_compared);
   std::string from_path;
   std::string_view route = parts.options.route;
   if (route.empty()) route = from_path = route_of_path(path_of(request.target));
   out.kind = Examination::Kind::operation;
   out.operation.emplace(once::Request{.key = parts.key(request, who, route, key.key),
-                                      .fingerprint = parts.fingerprint(request, route),
+                                      .fingerprint = parts.fingerprint(request, route, *body),
                                       .policy = parts.policy,
                                       .holder = {},
                                       .label = std::move(key.key),
-                                      .label_from_payload = parts.field.has_value(),
+                                      .label_from_payload = parts.key_is_in_body(),
                                       .trace = trace_of(request)});
   if (parts.policy.keep_input.value_or(false) && !request.body.empty()) {
     out.operation->input = parts.input(request.body);
@@ -526,6 +697,21 @@ Examination Rules::examine(const Request& request) const {
 Fate Rules::fate_of(unsigned status) const noexcept {
   const auto own = parts_->options.fates.find(status);
   return own == parts_->options.fates.end() ? default_fate(status) : own->second;
+}
+
+Fate Rules::fate_of(const Answer& answer) const noexcept {
+  if (!parts_->options.service_fate) return fate_of(answer.status);
+  const Header* told = nullptr;
+  for (const Header& header : answer.headers) {
+    if (!same_name(header.name, fate_header)) continue;
+    if (told != nullptr) return Fate::hold;
+    told = &header;
+  }
+  if (told == nullptr) return fate_of(answer.status);
+  const std::string_view word = text::trim(told->value);
+  if (word == "complete") return Fate::store;
+  if (word == "release") return Fate::release;
+  return Fate::hold;
 }
 
 std::string Rules::reconcile_target(std::string_view name) const {

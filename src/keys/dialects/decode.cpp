@@ -1,10 +1,8 @@
 #include "keys/dialects/decode.hpp"
 
-#include <zlib.h>
-
-#include <array>
 #include <once/error.hpp>
 
+#include "keys/inflate.hpp"
 #include "keys/refuse.hpp"
 #include "text/base64.hpp"
 #include "text/utf8.hpp"
@@ -37,47 +35,8 @@ std::string decode(std::string_view text, text::Base64Rules rules) {
   return *std::move(bytes);
 }
 
-class Inflater {
- public:
-  Inflater() {
-    if (inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
-  }
-  Inflater(const Inflater&) = delete;
-  Inflater& operator=(const Inflater&) = delete;
-  ~Inflater() { inflateEnd(&stream_); }
-
-  // Decompresses one member from the front of `bytes`, and appends it to `out`. False: see `problem`.
-  bool member(std::string_view& bytes, std::string& out, std::string& problem) {
-    inflateReset(&stream_);
-    // zlib does not write to its input.
-    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));  // NOLINT
-    stream_.avail_in = static_cast<uInt>(bytes.size());
-    std::array<char, 16384> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): written by zlib
-    for (;;) {
-      stream_.next_out = reinterpret_cast<Bytef*>(buffer.data());
-      stream_.avail_out = static_cast<uInt>(buffer.size());
-      const int result = inflate(&stream_, Z_NO_FLUSH);
-      out.append(buffer.data(), buffer.size() - stream_.avail_out);
-      if (out.size() > max_event_bytes) {
-        problem = "inflates to more than 256 MiB";
-        return false;
-      }
-      if (result == Z_STREAM_END) break;
-      if (result != Z_OK) {
-        problem = result == Z_BUF_ERROR ? "is cut off" : stream_.msg != nullptr ? stream_.msg : "damaged";
-        return false;
-      }
-    }
-    bytes.remove_prefix(bytes.size() - stream_.avail_in);
-    return true;
-  }
-
- private:
-  z_stream stream_{};
-};
-
 bool inflate_all(std::string_view bytes, Dialect dialect, std::string& out, std::string& problem) {
-  Inflater inflater;
+  Inflater inflater(Inflater::Format::gzip, max_event_bytes);
   if (bytes.empty()) {
     problem = "empty";
     // Python: gzip.decompress(b"") == b"".

@@ -84,13 +84,16 @@ class Execution {
   // outside 100 to 599 is always ambiguous. A body over Options::max_answer_bytes leaves a tombstone.
   void finish(Answer answer, Callback<void(Answer)> done);
   void finish(Answer answer, Fate fate, Callback<void(Answer)> done);
-  void finish_told(Answer answer, Fate fate, Callback<void(Finished)> done);  // For logs.
+  // For logs. `reason`: why nothing is stored, for people, in the record's history. Empty: "answered 502".
+  void finish_told(Answer answer, Fate fate, Callback<void(Finished)> done, std::string reason = {});
   [[nodiscard]] Answer finish(Answer answer);  // These two block. Do not call them from a completion.
   [[nodiscard]] Answer finish(Answer answer, Fate fate);
 
   // For an answer whose body is streamed to the client: stores a tombstone. `body_bytes`: 0 if not known. `done` gets
   // an answer to send instead, or nothing.
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Callback<void(std::optional<Answer>)> done);
+  void finish_streamed(const Answer& head, std::uint64_t body_bytes, Fate fate,
+                       Callback<void(std::optional<Answer>)> done);
   [[nodiscard]] std::optional<Answer> finish_streamed(const Answer& head, std::uint64_t body_bytes);
 
   // Nothing was done, because may_begin() was false: releases the claim. Returns the answer that another attempt has

@@ -26,6 +26,9 @@ namespace once::http {
 // Every replay has this header, with the value "true".
 inline constexpr std::string_view replayed_header = "Idempotent-Replayed";
 
+// What a service says of its answer: see Options::service_fate.
+inline constexpr std::string_view fate_header = "Once-Fate";
+
 inline constexpr std::size_t max_client_key_bytes = 255;
 
 // What to do with the claim when the answer is there.
@@ -33,6 +36,7 @@ enum class Fate : std::uint8_t {
   store,      // Store the answer: every retry gets it.
   release,    // Nothing was done: a retry may run.
   ambiguous,  // Whether something was done is not known: see Options::on_ambiguous.
+  hold,       // The same, and an operator decides, whatever Options::on_ambiguous says.
 };
 
 std::string_view to_string(Fate fate) noexcept;
@@ -55,12 +59,25 @@ struct Options {
 
   std::string scope;  // A prefix of all keys, at most 128 bytes. Empty: EngineOptions::scope.
 
-  // Where the key is. Header: a String of RFC 9651 ("quoted") or the bare key. Field, if set, instead of the header:
-  // JMESPath over the body, which must be JSON; selects a string or a number. A key that it puts together,
-  // "join('-', [tenant, id])", is missing if a part is empty, unless allow_null_parts: see keys::Recipe.
+  // Where the key is: in the header, a String of RFC 9651 ("quoted") or the bare key; or, if one of the others is set,
+  // there instead. At most one of them may be set.
   std::string key_header = "Idempotency-Key";
-  std::string key_field;
+  std::string key_field;  // JMESPath over the body, which must be JSON; selects a string or a number. A key that it
+                          // puts together, "join('-', [tenant, id])", is missing if a part is empty, unless
+                          // allow_null_parts: see keys::Recipe.
   bool allow_null_parts = false;
+  std::string key_query;  // The name of a parameter of the query.
+  std::string key_path;   // "/orders/{key}/pay": this segment of the path. Other segments in braces may be anything.
+  std::string key_form;   // The name of a field of a form: application/x-www-form-urlencoded or multipart/form-data.
+
+  [[nodiscard]] bool key_is_in_header() const noexcept {
+    return key_field.empty() && key_query.empty() && key_path.empty() && key_form.empty();
+  }
+
+  // Which keys are accepted; others are 400 key-invalid. The pattern is a regular expression for the whole key, as
+  // "[0-9a-f-]{36}", of at most 255 bytes: docs/http.md says which. Empty: any. The length is 1 to 255 characters.
+  std::string key_pattern;
+  std::size_t key_min_length = 1;
 
   // The WWW-Authenticate of a 401: "Bearer realm=\"pay\"". Empty: requests without a principal are 400, unless the
   // principal has its own challenge, as with a JWT.
@@ -68,8 +85,12 @@ struct Options {
 
   // What a retry must have in common with the first request of its key. Otherwise 422. Always: method, route and path.
   // By default also the host (of the target or the header Host, without port, case-insensitive), the query, and the
-  // body, byte by byte.
+  // body. A body of several parts (multipart/form-data and others) is compared by its parts, not by their boundary; a
+  // compressed one (gzip, deflate) by its content, if that is not larger than max_body_bytes; all others, and what is
+  // malformed, byte by byte.
   std::vector<std::string> fingerprint_headers;
+  std::string fingerprint;    // JMESPath over the body, which must be JSON: only what it selects is compared.
+  bool compare_json = false;  // Bodies that are JSON are compared by their meaning: blanks and order do not count.
   bool ignore_host = false;
   bool ignore_query = false;
   bool ignore_body = false;
@@ -92,6 +113,13 @@ struct Options {
   // - ambiguous: all others, also 503, because proxies send it too for connections that broke after the request.
   // If your service's 503 means that nothing was done, set it to release.
   std::map<unsigned, Fate> fates;
+
+  // For a proxy: the service says what becomes of its answer, with the header Once-Fate: complete, release or hold.
+  // Another value, or a second header, means hold. No client gets this header.
+  bool service_fate = false;
+  // For a proxy: requests with a claim have Once-Attempt (from 1), Once-Token (the fencing token) and Once-Derived-Key
+  // (the key to send on to a service downstream: the same for each attempt).
+  bool send_claim = false;
 
   // Headers that are not stored, in addition to those that never are: see docs/http.md.
   std::vector<std::string> never_store;
@@ -189,6 +217,8 @@ class Rules {
   [[nodiscard]] Examination examine_head(const Request& request) const;
 
   [[nodiscard]] Fate fate_of(unsigned status) const noexcept;
+  // The same, with Once-Fate if Options::service_fate is set.
+  [[nodiscard]] Fate fate_of(const Answer& answer) const noexcept;
 
   // The target of Options::reconcile for a key. Empty: do not ask, as servers may read that target in another way.
   [[nodiscard]] std::string reconcile_target(std::string_view name) const;
