@@ -159,15 +159,15 @@ TEST(HasLookAlike, FindsWhatServersTakeForAnother) {
   http::Options rules{.principal = http::Principal::headers({"Authorization", "X-Tenant"})};
   rules.fingerprint_headers = {"X_Odd-One"};
   const auto has = [&](std::string_view name) { return has_look_alike({{"Host", "a"}, {name, "b"}}, rules); };
-  for (const char* const name :
-       {"X_Forwarded_Proto", "x-forwarded_for", "X_FORWARDED-HOST", "X.Forwarded.Proto", "X_Forwarded_",
-        "Idempotency_Key", "idempotency.key", "X_Tenant", "x-odd_one", "Content_Length", "transfer_encoding"}) {
+  for (const char* const name : {"X_Forwarded_Proto", "x-forwarded_for", "X_FORWARDED-HOST", "X.Forwarded.Proto",
+                                 "X_Forwarded_", "Idempotency_Key", "idempotency.key", "X_Tenant", "x-odd_one",
+                                 "Content_Length", "transfer_encoding", "Once_Token", "once.fate"}) {
     EXPECT_TRUE(has(name)) << name;
   }
   for (const char* const name :
        {"X-Forwarded-Proto", "x-forwarded-for", "Idempotency-Key", "IDEMPOTENCY-KEY", "X-Tenant", "X_Odd-One",
         "Content-Length", "X", "_", "X_Forwarded", "XxForwardedxProto", "Idempotency_Kex", "IdempotencyyKey",
-        "X_Tenants", "My_Own", "Authorization"}) {
+        "X_Tenants", "Once-Token", "Onces_a", "My_Own", "Authorization"}) {
     EXPECT_FALSE(has(name)) << name;
   }
   rules.key_field = "id";
@@ -193,6 +193,37 @@ TEST(WriteRequestHead, DropsWhatIsOfTheConnectionAndAppendsItself) {
             "POST /a HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: k\r\nX-Forwarded-For: 1.2.3.4, "
             "10.0.0.1\r\nX-Forwarded-Proto: http\r\n"
             "Via: 1.1 edge, 1.1 once\r\nTransfer-Encoding: chunked\r\n\r\n");
+}
+
+TEST(WriteRequestHead, HeadersOfOnceComeOnlyFromTheProxy) {
+  const RequestHead head =
+      request("/a", {{"Host", "shop"}, {"once-token", "9"}, {"Once-Fate", "release"}, {"Oncebox", "1"}});
+  const std::string plain = write_request_head(head, {}, {.address = "10.0.0.1", .is_trusted = true});
+  EXPECT_EQ(plain.find("once-token"), std::string::npos);
+  EXPECT_EQ(plain.find("Once-Fate"), std::string::npos);
+  EXPECT_THAT(plain, HasSubstr("\r\nOncebox: 1\r\n"));
+  Arrival from{.address = "10.0.0.1"};
+  from.of_claim = {{"Once-Token", "17"}};
+  const std::string own = write_request_head(head, {}, from);
+  EXPECT_THAT(own, HasSubstr("\r\nOnce-Token: 17\r\n"));
+  EXPECT_EQ(own.find("once-token"), std::string::npos);
+  EXPECT_EQ(joined(announced_trailers({{"Host", "a"}, {"Trailer", "Once-Fate, X-Sum"}})), "X-Sum");
+  for (const http::HeaderView& header : forwarded({{"Once-Fate", "hold"}, {"A", "b"}})) EXPECT_EQ(header.name, "A");
+}
+
+TEST(KeptFor, HalfOfWhatTheUpstreamAnnounces) {
+  const auto of = [](std::vector<http::HeaderView> headers) { return kept_for(headers, Millis{4'000}); };
+  EXPECT_EQ(of({}), Millis{4'000});
+  EXPECT_EQ(of({{"Keep-Alive", "timeout=2"}}), Millis{1'000});
+  EXPECT_EQ(of({{"keep-alive", "max=100, Timeout = 5"}}), Millis{2'500});
+  EXPECT_EQ(of({{"Keep-Alive", "timeout=\"1\", max=7"}}), Millis{500});
+  EXPECT_EQ(of({{"Keep-Alive", "timeout=30"}}), Millis{4'000}) << "a limit, not a wish";
+  EXPECT_EQ(of({{"Keep-Alive", "timeout=0"}}), Millis{0});
+  EXPECT_EQ(of({{"Keep-Alive", "timeout=5"}, {"Keep-Alive", "timeout=3"}}), Millis{1'500});
+  for (const std::string_view other :
+       {"timeout", "timeout=", "timeout=-1", "timeout=x", "timeouts=1", "timeout=99999999999999999999"}) {
+    EXPECT_EQ(of({{"Keep-Alive", other}}), Millis{4'000}) << other;
+  }
 }
 
 TEST(WriteAnswerHead, HasADateOfItsOwnUnlessThereIsOne) {

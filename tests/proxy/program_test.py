@@ -1,5 +1,6 @@
 """once proxy as a program, with curl: signals, deaths, the access log, exit codes."""
 import fcntl
+import gzip
 import json
 import os
 import resource
@@ -42,6 +43,97 @@ class Program(ProxyCase):
         self.proxy()
         self.assertTrue(self.curl("order-17").endswith("\n\ncharge 1\n"))
         self.assertEqual(len(self.service.ledger), 2)
+
+    def send(self, key, *arguments):
+        """As curl(), with other bodies than -d."""
+        done = self.until_logged(lambda: subprocess.run(
+            ["curl", "-sS", "-i", "--max-time", "60", "-H", f"Idempotency-Key: {key}", *arguments,
+             f"http://127.0.0.1:{self.port}/charges"], stdout=subprocess.PIPE, check=True, timeout=90))
+        return done.stdout.decode().replace("\r\n", "\n")
+
+    def test_forms_and_compressed_bodies_are_retried(self):
+        # curl draws a boundary for each form, as other clients do.
+        self.proxy()
+        self.path("i.txt").write_bytes(b"invoice")
+        form = ["-F", "order=17", "-F", f"file=@{self.path('i.txt')}"]
+        self.assertNotIn("Idempotent-Replayed", self.send("form", *form))
+        self.assertIn("\nIdempotent-Replayed: true\n", self.send("form", *form))
+        boundaries = {line for body in self.service.ledger for line in body.splitlines() if line.startswith("--")}
+        self.assertTrue(boundaries, self.service.ledger)
+        self.path("i.txt").write_bytes(b"another")
+        self.assertIn("HTTP/1.1 422 ", self.send("form", *form))
+        for number, time in enumerate((1, 2, 3)):
+            self.path("body.gz").write_bytes(gzip.compress(b'{"cents":%d}' % (number // 2), mtime=time))
+            answer = self.send("gzip", "-H", "Content-Encoding: gzip", "--data-binary", f"@{self.path('body.gz')}")
+            self.assertIn(["HTTP/1.1 201 ", "\nIdempotent-Replayed: true\n", "HTTP/1.1 422 "][number], answer)
+        self.assertEqual(len(self.service.ledger), 2)
+
+    def test_keys_that_are_bugs_are_refused(self):
+        self.proxy()
+        for key in ("undefined", "NULL", '"None"', "[object Object]", "00000000-0000-0000-0000-000000000000"):
+            answer = self.curl(key)
+            self.assertIn("HTTP/1.1 400 ", answer)
+            self.assertIn("urn:once:problem:key-invalid", answer)
+        self.assertEqual(self.service.ledger, [])
+
+    def test_the_service_says_what_becomes_of_its_answer(self):
+        self.proxy("--service-fate", "--send-claim")
+        self.service.says = {"Once-Fate": "release"}
+        for _ in range(2):
+            answer = self.curl("k", "cents=1", "-H", "Once-Token: 1", "-H", "Once-Fate: hold")
+            self.assertIn("HTTP/1.1 201 ", answer)
+            self.assertNotIn("Once-Fate", answer)
+        first, second = self.service.heads
+        for head in (first, second):
+            self.assertEqual(len(head.get_all("Once-Token")), 1)
+            self.assertIsNone(head["Once-Fate"])
+        self.assertGreater(int(second["Once-Token"]), int(first["Once-Token"]))
+        self.assertGreater(int(first["Once-Token"]), 1)
+        self.assertEqual(first["Once-Derived-Key"], second["Once-Derived-Key"])
+        self.assertEqual(first["Once-Attempt"], "1")
+        self.service.status, self.service.says = 502, {"Once-Fate": "complete"}
+        self.assertIn("HTTP/1.1 502 ", self.curl("k", "cents=1"))
+        replayed = self.curl("k", "cents=1")
+        self.assertIn("\nIdempotent-Replayed: true\n", replayed)
+        self.assertNotIn("Once-Fate", replayed)
+        self.service.status, self.service.says = 201, {"Once-Fate": "completed"}  # Not one of the words.
+        self.assertIn("HTTP/1.1 201 ", self.curl("l", "cents=1"))
+        self.assertIn("outcome-unknown", self.curl("l", "cents=1"))
+        self.assertEqual([line["fate"] for line in self.log(6) if "fate" in line and line["fate"]],
+                         ["release", "release", "store", "hold"])
+
+    def test_webhooks_are_delivered_until_they_are_processed(self):
+        self.path("proxy.toml").write_text("\n".join(
+            ['[[route]]', 'path = "/charges"', 'preset = "svix"', '']))
+        self.proxy("--config", self.path("proxy.toml"))
+
+        def deliver(attempt, event="done", name="webhook-id"):
+            body = json.dumps({"event": event, "payload": {"id": 17}, "createdAt": attempt})
+            return self.curl("", body, "-H", f"{name}: msg_2h", "-H", f"webhook-timestamp: {attempt}")
+        self.service.status = 500
+        self.assertIn("HTTP/1.1 500 ", deliver(1))
+        self.service.status = 201
+        self.assertIn("HTTP/1.1 201 ", deliver(2))
+        self.assertIn("\nIdempotent-Replayed: true\n", deliver(3))
+        self.assertIn("\nIdempotent-Replayed: true\n", deliver(4, name="svix-id"))
+        self.assertIn("HTTP/1.1 422 ", deliver(5, event="deleted"))
+        self.assertEqual(len(self.service.ledger), 2)
+
+    def test_a_service_has_no_say_by_default(self):
+        self.proxy()
+        self.service.says = {"Once-Fate": "release"}
+        first = self.curl("k", "cents=1", "-H", "Once-Token: 1")
+        self.assertNotIn("Once-Fate", first)
+        self.assertIn("\nIdempotent-Replayed: true\n", self.curl("k", "cents=1"))
+        self.assertFalse([name for name in self.service.heads[0] if name.startswith("Once-")])
+
+    def test_the_record_says_what_happened(self):
+        self.proxy()
+        self.service.status = None
+        self.assertIn("HTTP/1.1 502 ", self.curl("k"))
+        [record] = json.loads(self.once("ls", "--json").stdout)
+        self.assertIn("the service closed the connection before the end of a response",
+                      json.dumps(self.show(record["key"], "--scope", record["scope"])))
 
     def test_the_log_has_a_line_for_each_event(self):
         process = self.proxy("--log", "json")

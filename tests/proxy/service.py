@@ -18,6 +18,7 @@ class Service(http.server.ThreadingHTTPServer):
 
     hold          charges wait for `go` with their answer
     honours_keys  a second charge with a key is none, and gets the answer of the first
+    status, says  of the next answers: no status means that it breaks off; headers to add
     """
 
     daemon_threads = True
@@ -26,6 +27,8 @@ class Service(http.server.ThreadingHTTPServer):
     def __init__(self, honours_keys=False, port=0):
         self.ledger = []  # The body of each charge, in their order.
         self.effects = collections.Counter()  # Charges by key, as it was sent.
+        self.heads = []  # The headers of each POST.
+        self.status, self.says = 201, {}
         self.hold = False
         self.go = threading.Event()
         self.honours_keys = honours_keys
@@ -40,7 +43,7 @@ class Service(http.server.ThreadingHTTPServer):
         charged = self.charge(key, body)
         if self.hold:
             self.go.wait(harness.DEADLINE_S)
-        return 201, charged
+        return self.status, charged
 
     def charge(self, key, body):
         with self.books:
@@ -72,7 +75,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if len(body) != length:  # Half a request is none.
             self.close_connection = True
             return
-        status, answer = self.server.answer(self.headers["Idempotency-Key"], body.decode())
+        self.server.heads.append(self.headers)
+        status, answer = self.server.answer(self.headers["Idempotency-Key"], body.decode("utf-8", "replace"))
         if status is None:
             self.close_connection = True
         else:
@@ -85,6 +89,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def give(self, status, answer):
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
+        for name, value in self.server.says.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer)
 

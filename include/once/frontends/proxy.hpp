@@ -69,15 +69,18 @@ Service parse_service(std::string_view url, std::string_view what);
 
 // All 1 ms to 24 h. A timeout ends one connection, never more.
 struct Timeouts {
-  Millis idle{60'000};    // A client's connection between two requests.
+  // A client's connection between two requests. Longer than a balancer in front keeps its connections idle.
+  Millis idle{100'000};
   Millis head{10'000};    // A request's head, from its first byte; on a new connection from its start.
   Millis body{30'000};    // A read of a body, or any write, without progress, on either side. Also the whole body of a
                           // request with a key.
   Millis connect{2'000};  // To the upstream.
   Millis answer{60'000};  // From the request's last byte to the end of the answer's head. http::Options::answer_timeout
                           // overrides it.
-  Millis tunnel{300'000};       // A WebSocket on which neither side sends.
-  Millis upstream_idle{4'000};  // An idle connection to the upstream. Set it below the upstream's own timeout.
+  Millis tunnel{300'000};  // A WebSocket on which neither side sends.
+  // An idle connection to the upstream. Set it below the upstream's own limit. If the upstream announces that
+  // ("Keep-Alive: timeout=5"), half of it counts, if that is less.
+  Millis upstream_idle{1'000};
 };
 
 // When an upstream that accepts connections is put aside (gets no requests), and for how long: docs/proxy.md. Envoy's

@@ -13,6 +13,7 @@
 #include "frontends/http/problem.hpp"
 #include "text/ascii.hpp"
 #include "text/base64.hpp"
+#include "text/number.hpp"
 
 namespace once::proxy {
 
@@ -58,6 +59,9 @@ std::string_view first(const std::vector<HeaderView>& headers, std::string_view 
 bool has_prefix(std::string_view name, std::string_view prefix) {
   return same_name(name.substr(0, prefix.size()), prefix);
 }
+
+// Headers about a claim, which only the proxy sends to the service, and only the service to the proxy.
+constexpr std::string_view of_once = "Once-";
 
 // Equal except for characters that are neither letters nor digits, in the same places.
 bool is_look_alike(std::string_view name, std::string_view of) {
@@ -236,10 +240,11 @@ bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options&
     // The first letter or the length excludes nearly all.
     if (text::lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for))
       return true;
+    if (is_look_alike(name.substr(0, of_once.size()), of_once)) return true;
     const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
     if (std::ranges::any_of(always, looks_like)) return true;
     if (!rules.protect) return false;
-    return (rules.key_field.empty() && looks_like(rules.key_header)) ||
+    return (rules.key_is_in_header() && std::ranges::any_of(text::list_members(rules.key_header), looks_like)) ||
            std::ranges::any_of(rules.principal.reads(), looks_like) ||
            std::ranges::any_of(rules.fingerprint_headers, looks_like);
   });
@@ -274,16 +279,16 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
   for (const HeaderView& header : headers) present.push_back(header.name);
   const text::NameSet in_head(std::move(present));
   const auto says_whose = [&](std::string_view name) {
-    return rules != nullptr && (same_name(name, rules->key_header) || contains(rules->principal.reads(), name) ||
-                                contains(rules->fingerprint_headers, name));
+    return rules != nullptr && (contains(text::list_members(rules->key_header), name) ||
+                                contains(rules->principal.reads(), name) || contains(rules->fingerprint_headers, name));
   };
   std::vector<std::string> names;
   for (const HeaderView& header : headers) {
     if (!same_name(header.name, "Trailer")) continue;
     for (const std::string_view name : text::list_members(header.value)) {
       const bool good = text::is_token(name) && !contains(of_connection, name) && !contains(only_in_heads, name) &&
-                        !has_prefix(name, "X-Forwarded-") && !same_name(name, "Idempotency-Key") && !says_whose(name) &&
-                        !in_head.contains(name);
+                        !has_prefix(name, "X-Forwarded-") && !has_prefix(name, of_once) &&
+                        !same_name(name, "Idempotency-Key") && !says_whose(name) && !in_head.contains(name);
       if (good) names.emplace_back(name);
     }
   }
@@ -346,9 +351,25 @@ std::vector<HeaderView> forwarded(const std::vector<HeaderView>& headers) {
   std::vector<HeaderView> out;
   out.reserve(headers.size());
   for (const HeaderView& header : headers) {
-    if (forwarding.takes(header)) out.push_back(header);
+    if (forwarding.takes(header) && !same_name(header.name, http::fate_header)) out.push_back(header);
   }
   return out;
+}
+
+Millis kept_for(const std::vector<HeaderView>& headers, Millis limit) {
+  for (const http::HeaderView& header : headers) {
+    if (!same_name(header.name, "Keep-Alive")) continue;
+    for (const std::string_view member : text::list_members(header.value)) {
+      const auto equals = member.find('=');
+      if (equals == std::string_view::npos || !same_name(text::trim(member.substr(0, equals)), "timeout")) {
+        continue;
+      }
+      const auto seconds = text::parse_whole<std::uint64_t>(text::trim(member.substr(equals + 1), " \t\""));
+      constexpr std::uint64_t day = 24 * 60 * 60;
+      if (seconds && *seconds < day) limit = std::min(limit, Millis(*seconds * 500));
+    }
+  }
+  return limit;
 }
 
 TraceParent trace_of(const std::vector<HeaderView>& headers) {
@@ -377,6 +398,7 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
     if (!arrival.certificate.empty() && (same_name(name, client_cert) || same_name(name, client_cert_chain)))
       return true;
     if (!arrival.traceparent.empty() && (same_name(name, "traceparent") || same_name(name, "tracestate"))) return true;
+    if (has_prefix(name, of_once)) return true;
     return !arrival.is_trusted && (same_name(name, "Forwarded") || has_prefix(name, "X-Forwarded-"));
   };
   const auto join = [](std::string& list, std::string_view value) {
@@ -400,6 +422,7 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   append(out, "X-Forwarded-For", clients);
   append(out, forwarded_proto, proto);
   append(out, "Via", via);
+  for (const http::Header& header : arrival.of_claim) append(out, header.name, header.value);
   if (!arrival.traceparent.empty()) append(out, "traceparent", arrival.traceparent);
   if (!arrival.tracestate.empty()) append(out, "tracestate", arrival.tracestate);
   if (!arrival.certificate.empty()) append(out, client_cert, ':' + text::encode_base64(arrival.certificate) + ':');

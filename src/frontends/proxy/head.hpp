@@ -10,6 +10,7 @@
 
 #include <once/frontends/http/message.hpp>
 #include <once/frontends/http/rules.hpp>
+#include <once/time.hpp>
 #include <once/trace.hpp>
 
 #include "frontends/proxy/incoming.hpp"
@@ -107,6 +108,7 @@ struct Arrival {
   std::string traceparent = {};  // With tracestate, instead of the sender's. Empty: the sender's, as they came.
   std::string tracestate = {};
   std::string certificate = {};  // The client's verified certificate in DER. Empty: none was required.
+  http::Headers of_claim = {};   // Once-Attempt and others. Such headers of the sender are always dropped.
 };
 
 // The head for the upstream, with X-Forwarded-For (the address is appended), X-Forwarded-Proto and Via. From untrusted
@@ -114,6 +116,11 @@ struct Arrival {
 // X-Forwarded-Proto is kept if it is one line with http or https. A certificate is sent in Client-Cert (RFC 9440); then
 // the sender's own Client-Cert and Client-Cert-Chain are dropped.
 std::string write_request_head(const RequestHead& head, const Framing& framing, const Arrival& arrival);
+
+// How long to keep the connection of a response, at most `limit`. An upstream that announces its own limit
+// ("Keep-Alive: timeout=5") closes the connection then, perhaps just when the next request is on its way: so half of
+// that.
+Millis kept_for(const std::vector<http::HeaderView>& headers, Millis limit);
 
 // The head for the client. `version`: the client's. Adds Date if it is missing. `Lines` is http::Headers, or
 // std::vector<http::HeaderView> for forwarded lines.

@@ -165,6 +165,12 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
     from.traceparent = trace.parent.text();
     from.tracestate = trace.state;
   }
+  if (endpoint_->rules().options().send_claim) {
+    const Claim& claim = *execution.claim();
+    from.of_claim = {{"Once-Attempt", std::to_string(claim.attempt())},
+                     {"Once-Token", std::to_string(claim.token())},
+                     {"Once-Derived-Key", execution.derived_key("service")}};
+  }
   const std::string head = write_request_head(head_, framing, from);
   const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
   exchange->send_for(execution);
@@ -182,17 +188,22 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   served_.outcome = RequestOutcome::error;
   served_.cause = to_string(trouble);
   served_.fate = to_string(fate);
-  Answer answer = answer_to(trouble, exchange->retry_after());
-  auto finish = [&](Callback<void(Answer)> done) { execution.finish(std::move(answer), fate, std::move(done)); };
-  const Answer given = co_await completion<Answer>(loop_, finish);
-  co_return co_await send(given, wants_more());
+  Pending<http::Finished> finished(loop_);
+  execution.finish_told(answer_to(trouble, exchange->retry_after()), fate, finished.callback(),
+                        reason_of(trouble, exchange->detail()));
+  if (!finished.is_there()) co_await finished.wait();
+  const http::Finished given = finished.take();
+  co_return co_await send(given.answer, wants_more());
 }
 
 Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchange) {
   Answer answer = head_of(exchange.answer());
   served_.upstream_status = answer.status;
   const http::Rules& rules = endpoint_->rules();
-  if (rules.fate_of(answer.status) == http::Fate::store && is_event_stream(exchange.answer())) {
+  http::Fate fate = rules.fate_of(answer);
+  std::erase_if(answer.headers,
+                [](const http::Header& header) { return http::same_name(header.name, http::fate_header); });
+  if (fate == http::Fate::store && is_event_stream(exchange.answer())) {
     co_return co_await stream_answer(execution, exchange);
   }
   const std::size_t limit = rules.options().max_answer_bytes;
@@ -207,19 +218,20 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     hold_answer(answer.body.size());
   }
   served_.upstream_took = Steady::now() - began_;
-  http::Fate fate = rules.fate_of(answer.status);
+  std::string reason;
   if (piece.trouble != Piece::End::none) {
     co_await exchange.join();
     const Trouble trouble = trouble_of_answer(piece.trouble);
     fate = http::Fate::ambiguous;
     served_.outcome = RequestOutcome::error;
     served_.cause = to_string(trouble);
+    reason = reason_of(trouble, "in the body of its response");
     answer = answer_to(trouble);
   } else if (!fits()) {  // It is too large to be stored.
     served_.fate = fate == http::Fate::store ? "tombstone" : to_string(fate);
     const std::string body = std::exchange(answer.body, {});
     auto finish = [&](Callback<void(std::optional<Answer>)> done) {
-      execution.finish_streamed(answer, told, std::move(done));
+      execution.finish_streamed(answer, told, fate, std::move(done));
     };
     std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
     if (!instead) co_return co_await relay(exchange, body);
@@ -229,7 +241,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     co_await exchange.join();
   }
   Pending<http::Finished> finished(loop_);
-  execution.finish_told(std::move(answer), fate, finished.callback());
+  execution.finish_told(std::move(answer), fate, finished.callback(), std::move(reason));
   if (!finished.is_there()) co_await finished.wait();
   const http::Finished given = finished.take();
   served_.fate = given.left_tombstone ? "tombstone" : to_string(fate);
@@ -291,6 +303,8 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
   const auto own = std::make_unique<Events>();
   Events& events = *own;
   events.answer = head_of(exchange.answer());
+  std::erase_if(events.answer.headers,
+                [](const http::Header& header) { return http::same_name(header.name, http::fate_header); });
   events.is_chunked = head_.version == 11;
   served_.status = events.answer.status;
   const bool keep_alive = wants_more() && events.is_chunked;
@@ -301,17 +315,19 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
   served_.upstream_took = Steady::now() - began_;
   if (!exchange.join_now()) co_await exchange.join();
   http::Fate fate = http::Fate::store;
+  std::string reason;
   if (events.trouble != Piece::End::none) {
     const Trouble trouble = trouble_of_answer(events.trouble);
     fate = http::Fate::ambiguous;
     events.answer = answer_to(trouble);
+    reason = reason_of(trouble, "in the body of its response");
     events.client_is_there = false;  // It must not look complete.
     served_.outcome = RequestOutcome::error;
     served_.cause = to_string(trouble);
   }
   if (events.is_kept) {
     Pending<http::Finished> finished(loop_);
-    execution.finish_told(std::move(events.answer), fate, finished.callback());
+    execution.finish_told(std::move(events.answer), fate, finished.callback(), std::move(reason));
     if (!finished.is_there()) co_await finished.wait();
     const http::Finished given = finished.take();
     served_.fate = given.left_tombstone ? "tombstone" : to_string(fate);

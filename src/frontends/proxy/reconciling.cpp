@@ -9,6 +9,7 @@
 #include "frontends/proxy/services.hpp"
 #include "frontends/proxy/upstream.hpp"
 #include "text/ascii.hpp"
+#include "text/header.hpp"
 
 namespace once::proxy {
 
@@ -72,8 +73,10 @@ std::string question_head(const RequestHead& request, std::string_view target, c
   head.target = target;
   std::erase_if(head.headers, [&](const http::HeaderView& header) {
     const std::string name = text::lower(header.name);
-    return http::same_name(name, rules.key_header) || name.starts_with("content-") || name.starts_with("if-") ||
-           name == "range" || name == "transfer-encoding" || name == "trailer" || name == "te";
+    return std::ranges::any_of(text::list_members(rules.key_header),
+                               [&](std::string_view key) { return http::same_name(name, key); }) ||
+           name.starts_with("content-") || name.starts_with("if-") || name == "range" || name == "transfer-encoding" ||
+           name == "trailer" || name == "te";
   });
   return write_request_head(head, {}, arrival);
 }

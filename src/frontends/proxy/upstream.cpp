@@ -28,6 +28,15 @@ Trouble of_client(Piece::End end) {
   return Trouble::client_bad;
 }
 
+// "The request has both ..." of a response.
+std::string framing_fault_of(const Incoming& answer) {
+  std::string fault(answer.framing_fault());
+  constexpr std::string_view subject = "The request";
+  if (fault.starts_with(subject)) fault.replace(0, subject.size(), "it");
+  if (fault.ends_with('.')) fault.pop_back();
+  return fault;
+}
+
 }  // namespace
 
 std::string_view to_string(Trouble trouble) noexcept {
@@ -58,6 +67,41 @@ std::string_view to_string(Trouble trouble) noexcept {
       return "client-malformed";
   }
   return "?";
+}
+
+std::string reason_of(Trouble trouble, std::string_view detail) {
+  const auto text = [&]() -> std::string_view {
+    switch (trouble) {
+      case Trouble::none:
+        return "";
+      case Trouble::unreachable:
+        return "no connection to the service";
+      case Trouble::aside:
+        return "the service is put aside because it fails";
+      case Trouble::connect_late:
+        return "no connection to the service in time";
+      case Trouble::no_tls:
+        return "the TLS handshake with the service failed";
+      case Trouble::lease_over:
+        return "the lease was over before anything was sent";
+      case Trouble::lost:
+        return "the service closed the connection before the end of a response";
+      case Trouble::late:
+        return "the service did not respond in time";
+      case Trouble::bad_answer:
+        return "the response of the service is malformed";
+      case Trouble::client_gone:
+        return "the client closed the connection before the end of its request";
+      case Trouble::client_late:
+        return "the request of the client took too long";
+      case Trouble::client_bad:
+        return "the request of the client is malformed";
+    }
+    return "?";
+  }();
+  std::string out(text);
+  if (!detail.empty()) out.append(": ").append(detail);
+  return out;
 }
 
 Trouble trouble_of_answer(Piece::End end) noexcept {
@@ -186,6 +230,7 @@ Task<Trouble> Exchange::connect() {
     trouble = co_await open_connection(loop_, services_, index, options_.timeouts.connect, connection_, problem);
     if (trouble == Trouble::none || loop_.closing()) break;
     services_.unreachable(use_, problem, Steady::now());
+    detail_ = problem;
     tried_.push_back(index);
     has_service_ = false;
     if (choose()) co_return Trouble::none;
@@ -279,29 +324,36 @@ Task<Trouble> Exchange::send_body(BodySource body) {
   }
 }
 
+Trouble Exchange::bad(std::string_view detail) {
+  detail_ = detail;
+  return Trouble::bad_answer;
+}
+
 Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
   Connection& connection = *connection_;
   for (int heads = 0; heads <= max_interim_answers; ++heads) {
     HeadScan scan;
     for (;;) {
       scan = scan_head(connection.buffer.view(), scan.bytes);
-      if (scan.kind == HeadScan::Kind::malformed) co_return Trouble::bad_answer;
+      if (scan.kind == HeadScan::Kind::malformed)
+        co_return bad("a line of its head does not end in CR LF, or is folded");
       if (scan.kind == HeadScan::Kind::complete && scan.bytes <= options_.max_head_bytes) break;
-      if (connection.buffer.size() > options_.max_head_bytes) co_return Trouble::bad_answer;
+      if (connection.buffer.size() > options_.max_head_bytes) co_return bad("its head is over the limit (head-limit)");
       const error_code error = co_await connection.fill_without_limit();
       if (error == net::error::timed_out) co_return Trouble::late;
-      if (error == net::error::no_buffer_space) co_return Trouble::bad_answer;
-      if (error && connection.buffer.size() != 0) co_return Trouble::bad_answer;
+      if (error == net::error::no_buffer_space) co_return bad("its head is over the limit");
+      if (error && connection.buffer.size() != 0) co_return bad("the connection was closed in its head");
       if (error) co_return !reused_ && !connection.refusal_of_certificate().empty() ? Trouble::no_tls : Trouble::lost;
     }
     Incoming& answer = connection.message;
     const bool is_read = answer.read_answer(connection.buffer.view().substr(0, scan.bytes), is_head_method);
     connection.buffer.consume(scan.bytes);
-    if (!is_read || !answer.is_framed_well()) co_return Trouble::bad_answer;
+    if (!is_read) co_return bad("its head is not HTTP/1");
+    if (!answer.is_framed_well()) co_return bad(framing_fault_of(answer));
     const unsigned status = answer.status();
     const bool is_tunnel =
         status == 101 && !websocket_key_.empty() && accepts_websocket(answer.headers(), websocket_key_);
-    if (status == 101 && !is_tunnel) co_return Trouble::bad_answer;
+    if (status == 101 && !is_tunnel) co_return bad("a 101 that nobody asked for");
     if (status >= 200 || is_tunnel) {
       head_read_ = true;
       connection.clear_read_deadline();
@@ -314,7 +366,7 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
     // The final answer shows whether the client has disconnected. But it must not follow an incomplete head.
     if (co_await interim_to->write(out, options_.timeouts.body, written) && written > 0) interim_to->close();
   }
-  co_return Trouble::bad_answer;
+  co_return bad("more than 1000 interim responses");
 }
 
 Task<bool> Exchange::wait_until_sent() {
@@ -340,7 +392,8 @@ std::optional<bool> Exchange::join_now() {
     // Not a connection to an upstream that was removed meanwhile.
     const std::uint64_t service = services_.id(use_.index());
     if (&services_ == loop_.services.get() || loop_.services->find(service)) {
-      loop_.keep(std::move(connection_), service, options_.timeouts.upstream_idle, options_.max_idle_upstream);
+      const Millis idle = kept_for(answer().headers(), options_.timeouts.upstream_idle);
+      if (idle > Millis{0}) loop_.keep(std::move(connection_), service, idle, options_.max_idle_upstream);
     }
   }
   return true;

@@ -34,6 +34,8 @@ enum class Trouble : std::uint8_t {
   client_bad,    // … is malformed.
 };
 std::string_view to_string(Trouble trouble) noexcept;
+// The same for people: what happened, and `detail` if there is one.
+std::string reason_of(Trouble trouble, std::string_view detail = {});
 
 // Whether the upstream certainly has seen nothing of the request.
 [[nodiscard]] constexpr bool nothing_went_out(Trouble trouble) noexcept {
@@ -100,6 +102,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   }                                                                           // The upstream that was asked, or empty.
   [[nodiscard]] Millis retry_after() const noexcept { return retry_after_; }  // Of Trouble::aside.
   [[nodiscard]] bool reused() const noexcept { return reused_; }
+  [[nodiscard]] const std::string& detail() const noexcept { return detail_; }  // Of reason_of(). Often empty.
   [[nodiscard]] std::uint64_t request_body_bytes() const noexcept { return body_bytes_; }
 
   // Of the answer's body.
@@ -120,6 +123,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Task<Trouble> talk(std::string_view head, BodySource body, bool is_head_method, Connection* interim_to);
   Task<Trouble> why_no_answer(Trouble trouble, Connection* client);
   void tell(Trouble trouble);  // Reports what is known of the service.
+  Trouble bad(std::string_view detail);
   Task<Trouble> read_head(bool is_head_method, Connection* interim_to);
   static Task<void> send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body);
   Task<Trouble> send_body(BodySource body);
@@ -138,6 +142,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   const http::Execution* execution_ = nullptr;
   BodySource body_;
   std::string websocket_key_;
+  std::string detail_;
   Trouble sending_ = Trouble::none;
   std::uint64_t written_ = 0;  // Bytes that the kernel took of head and body.
   std::uint64_t body_bytes_ = 0;
