@@ -60,7 +60,7 @@ struct Options {
   std::string scope;  // A prefix of all keys, at most 128 bytes. Empty: EngineOptions::scope.
 
   // Where the key is: in the header, a String of RFC 9651 ("quoted") or the bare key; or, if one of the others is set,
-  // there instead. At most one of them may be set.
+  // there instead. At most one of them may be set. Several headers, as "svix-id, webhook-id": in any of them.
   std::string key_header = "Idempotency-Key";
   std::string key_field;  // JMESPath over the body, which must be JSON; selects a string or a number. A key that it
                           // puts together, "join('-', [tenant, id])", is missing if a part is empty, unless
