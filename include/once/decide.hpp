@@ -91,14 +91,26 @@ void add_step(Record& record, Step step, const EffectivePolicy& policy, Stamp st
 
 // ---- history
 
-// Cuts the entry's texts to max_text_bytes (clean_text()), and drops the oldest entries over max_entries.
-void append(History& history, HistoryEntry entry);
+// Cuts the entry's texts to max_text_bytes (clean_text()), and drops the oldest entries over max_entries, but none of
+// the last `keep` ones.
+void append(History& history, HistoryEntry entry, std::size_t keep = 0);
+
+// Whether `record` was written under this revision, or only operators have changed it since: each of their acts names
+// the revision that it wrote and the one that it replaced. For example, the holder knows revision 5:
+// 1. An operator extends the lease: revision 6, and an entry "6 replaced 5". It leads back to 5: the holder goes on.
+// 2. A copy of the holder's process renews: revision 7. It leads back to 7 only: the holder has lost the claim.
+bool leads_back(const Record& record, std::uint64_t revision) noexcept;
+
+// How many acts at the end of the history the holder may not have seen: those done to a live claim since an attempt
+// wrote it the last time. They stay until it writes again. 0 for a record that is no claim, or released.
+std::size_t unseen_acts(const Record& record) noexcept;
 
 // Appends how the attempt of `seen` ended, unless `history` has that. Call it before a write over what `seen` tells.
 void append_attempt(History& history, const Record& seen, Time now);
 
 // Drops what a store of records of `max_record_bytes` has no room for: first the end of the input, then the oldest
-// entries of the history. Neither may make its record unwritable. In progress, it also leaves room_to_end().
+// entries of the history, but no unseen_acts(). Neither may make its record unwritable for an attempt. In progress, it
+// also leaves room_to_end().
 void shorten(Record& record, std::size_t max_record_bytes);
 
 // When a record in progress expires: never before its lease ends. Under `hold` it does not expire.

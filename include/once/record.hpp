@@ -70,6 +70,10 @@ struct HistoryEntry {
   Time began_at{};            // When the attempt was claimed. The epoch: not known, or an act.
   Time at{};                  // When it ended, or was done. lapsed: when its lease ended.
   TraceParent trace = {};     // The span of the attempt. Empty: it was not traced, or an act.
+  // Of an operator's act: the record's revision that it wrote, and the one that it replaced. So the holder of a live
+  // claim can tell it from what a copy of its process wrote: see leads_back(). 0: an attempt, or not known.
+  std::uint64_t revision = 0;
+  std::uint64_t replaced = 0;
 
   static constexpr std::size_t max_text_bytes = 256;  // Of each of the three texts, UTF-8.
 
@@ -78,14 +82,18 @@ struct HistoryEntry {
 
 // What the record itself no longer tells: attempts that were given up or replaced, each of them once, and operators'
 // acts. In the order in which they were written down. The oldest are dropped when there are more than max_entries, or
-// when the record becomes too large for its store.
+// when the record becomes too large for its store. Acts that the holder of a live claim may not have seen yet are never
+// dropped: see unseen_acts().
 struct History {
   std::vector<HistoryEntry> entries;
   std::uint32_t dropped = 0;  // How many were dropped; stops at the greatest number.
   TraceParent trace = {};     // The span of the record's present attempt, which a replay links to. Empty: not traced.
 
   static constexpr std::size_t max_entries = 16;
-  static constexpr std::size_t trace_bytes = 96;  // What a span counts for in record_bytes().
+  static constexpr std::size_t trace_bytes = 96;     // What a span counts for in record_bytes() …
+  static constexpr std::size_t revision_bytes = 64;  // … and what the revisions of an act count for.
+  // How many acts in a row an operator may do to a live claim whose holder writes nothing.
+  static constexpr std::size_t max_unseen_acts = 64;
 
   friend bool operator==(const History&, const History&) = default;
 };
@@ -93,7 +101,9 @@ struct History {
 // A history as one text, for stores that keep it in one column or attribute. Empty for an empty history. Otherwise the
 // number of dropped entries, then for each entry: what, who, why, attempt, began_at and at in milliseconds; each as a
 // netstring ("5:hello,"). A span is written like an entry, with `what` "trace" and TraceParent::text() as `who`, all
-// else empty or 0: first that of the present attempt, and those of entries after them.
+// else empty or 0: first that of the present attempt, and those of entries after them. The revisions of an act are
+// written after it in the same way: `what` is "revision", `who` is the one that it wrote, `why` the one that it
+// replaced.
 std::string history_text(const History& history);
 std::optional<History> history_from_text(std::string_view text);  // Empty if it is malformed.
 

@@ -21,15 +21,6 @@ const RecordPtr nothing;
 
 bool passing(ErrorKind kind) noexcept { return kind == ErrorKind::unavailable || kind == ErrorKind::in_doubt; }
 
-// Whether the stored record is the one we wanted to write, so that only the answer was lost. Owner and revision are not
-// enough: an operator who extends a claim keeps its owner.
-bool same_write(const Record& stored, const Record& meant) noexcept {
-  if (!(stored.owner == meant.owner) || stored.state != meant.state) return false;
-  if (stored.state != State::in_progress) return stored.result == meant.result && stored.failure == meant.failure;
-  return stored.revision == meant.revision && stored.lease_until == meant.lease_until &&
-         stored.steps.size() == meant.steps.size();
-}
-
 // Whether its bytes are in the record.
 bool has_bytes(const Result& result) noexcept {
   return !result.bytes.empty() && (result.placement == Placement::inlined || result.placement == Placement::compressed);
@@ -397,6 +388,7 @@ void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& mo
   const bool removed = is_removal(*sent.next);
   forget_written(*sent.next);
   if (place != 0) place_ = place;
+  may_be_stored_.clear();
   record_ = std::move(sent.next);
   if (is_finish(op) && op != Op::fence) {
     ended_ = true;
@@ -437,20 +429,44 @@ void ClaimMachine::forget_written(const Record& stored) {
   if (stored.note == unwritten_note_) unwritten_note_.clear();
 }
 
+// Whether the stored record is the one we wanted to write, so that only the answer was lost. An operator may have
+// extended the retention of a result since. A copy of this process may have written the same result under another
+// revision: that is the copy's.
+bool ClaimMachine::is_as_sent(const Record& stored, const Record& meant) const {
+  if (!(stored.owner == meant.owner) || stored.state != meant.state) return false;
+  if (stored.state == State::in_progress) {
+    return stored.revision == meant.revision && stored.lease_until == meant.lease_until &&
+           stored.steps.size() == meant.steps.size();
+  }
+  return leads_back(stored, meant.revision) && stored.result == meant.result && stored.failure == meant.failure;
+}
+
+// Whether only we and operators have written since record_. Otherwise a copy of this process has: see leads_back().
+bool ClaimMachine::is_explained(const Record& stored) const noexcept {
+  return leads_back(stored, record_->revision) ||
+         std::any_of(may_be_stored_.begin(), may_be_stored_.end(),
+                     [&](std::uint64_t ours) { return leads_back(stored, ours); });
+}
+
+// Writes over an earlier record cannot happen any more.
+void ClaimMachine::settle_doubts() noexcept {
+  doubtful_ = {};
+  may_be_stored_.clear();
+}
+
 void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out) {
   const bool removes = is_removal(*sent.next);
   if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Removed, as wanted.
-  if (seen != nullptr && same_write(*seen, *sent.next)) {
+  if (seen != nullptr && is_as_sent(*seen, *sent.next)) {
     sent.next = std::move(seen);
     return on_written(std::move(sent), place, moment, out);
   }
   const bool ours = seen != nullptr && seen->owner == attempt_.owner;
-  if (ours && seen->state == State::in_progress && !is_released(*seen) &&
-      revision_count(seen->revision) > revision_count(record_->revision) &&
-      seen->steps.size() >= record_->steps.size()) {
-    // Still ours under a later revision: the answer to our renewal was lost, or an operator extended the claim. Adopt
-    // the record and try again. An earlier revision, or one without our steps, is our first write, which the network
-    // delivered again after the record was removed (and which an operator extended): our later writes are lost.
+  if (ours && seen->state == State::in_progress && !is_released(*seen) && seen->revision != record_->revision &&
+      is_explained(*seen)) {
+    // Still ours under a later revision: the answer to an earlier write of ours was lost, or an operator extended the
+    // claim. Adopt the record and try again. Any other record of our owner is not: a copy of this process wrote it, or
+    // the network delivered our first write again after the record was removed (and an operator extended that).
     return adopt(std::move(seen), place, out);
   }
   if ((handed_out_ || taken_back_) && seen != nullptr && is_completed_by(*seen, attempt_.owner)) {
@@ -469,7 +485,7 @@ void ClaimMachine::adopt(RecordPtr seen, std::uint64_t place, Actions& out) {
   forget_written(*seen);
   // Its revision bars the try that was in doubt, as long as the record stays: see is_removal().
   if (doubtful_.next && current_->together) late_finish_ = true;
-  doubtful_ = {};
+  settle_doubts();
   record_ = std::move(seen);
   if (place != 0) place_ = place;
   phase_ = Phase::ready;
@@ -481,6 +497,7 @@ void ClaimMachine::lose(RecordPtr seen, Uptime since, Actions& out) {
   const bool finish = is_finish(current_->op);
   const bool told = overdue_ && !finish;  // The work was stopped already.
   lost_ = true;
+  lost_to_copy_ = seen != nullptr && seen->owner == attempt_.owner && seen->state != State::unknown;
   ended_ = ended_ || finish;
   out.add(StopWork{});
   if (!told) tell(finish ? Notice::finish_refused : Notice::renewal_lost, since, out, seen);
@@ -494,6 +511,7 @@ void ClaimMachine::lose(RecordPtr seen, Uptime since, Actions& out) {
 void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment, Actions& out) {
   Write& write = *current_;
   Error& error = answer.error;
+  if (!doubtful_.next) may_be_stored_.push_back(sent.next->revision);
   const Uptime now = moment.uptime;
   const Uptime deadline = overdue_ && write.op == Op::renew ? give_up_at_ : trusted_until_;
   const bool finish = is_finish(write.op);
@@ -593,9 +611,10 @@ void ClaimMachine::meet_loss(Write&& write, Actions& out) {
   if (write.done) out.add(LookUp{.done = std::move(write.done), .is_seen = false, .seen = nullptr});
 }
 
-// The stored record names another result, so ours would never be found.
+// The stored record names another result, so ours would never be found. But a copy of this process may be about to name
+// ours, if it was copied after the result was kept.
 void ClaimMachine::discard(const Write& write, const Record* stored, Actions& out) const {
-  if (!write.offloaded || (stored != nullptr && stored->result.location == result_->location)) return;
+  if (!write.offloaded || lost_to_copy_ || (stored != nullptr && stored->result.location == result_->location)) return;
   out.add(Discard{result_->location});
 }
 

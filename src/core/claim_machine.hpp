@@ -264,6 +264,9 @@ class ClaimMachine {
   void tell_declined(Error error, const Moment& moment, Actions& out);
   void lose(RecordPtr seen, Uptime since, Actions& out);
   void adopt(RecordPtr seen, std::uint64_t place, Actions& out);
+  [[nodiscard]] bool is_as_sent(const Record& stored, const Record& meant) const;
+  [[nodiscard]] bool is_explained(const Record& stored) const noexcept;
+  void settle_doubts() noexcept;
   void trust(const Sent& sent, const Moment& moment);
   void forget_written(const Record& stored);
   void end_write(Finish finish, Actions& out);
@@ -296,6 +299,9 @@ class ClaimMachine {
   // What current_ sent when an answer was lost. That try may still arrive, so every retry repeats its bytes: two
   // different writes must not have the same revision. Empty: no try is in doubt.
   Sent doubtful_;
+  // The revisions of all writes over record_ that failed: one of them may be stored. Also one that was answered as not
+  // carried out, because the network may deliver it again. Empty when record_ is another.
+  boost::container::small_vector<std::uint64_t, 2> may_be_stored_;
   std::uint64_t turn_ = 0;  // Of the current retry.
   FinishDone handed_done_;
   Outcome outcome_ = Outcome::in_doubt;  // The last handed_back().
@@ -307,7 +313,8 @@ class ClaimMachine {
   bool finish_queued_ = false;  // … and its write is ready.
   bool dropped_ = false;        // The handle was destroyed.
   bool ended_ = false;          // Finished or abandoned: nothing more is written.
-  bool lost_ = false;           // Another attempt has it.
+  bool lost_ = false;           // Another attempt has it …
+  bool lost_to_copy_ = false;   // … or a copy of this process.
   bool overdue_ = false;        // The lease has ended by our own clock …
   Uptime give_up_at_{};         // … and is renewed until then.
   bool given_up_ = false;       // It was not. Only a caller's write is still tried.

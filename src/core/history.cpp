@@ -84,12 +84,31 @@ HistoryEntry end_of(const Record& seen, Time now) {
 
 }  // namespace
 
-void append(History& history, HistoryEntry entry) {
+void append(History& history, HistoryEntry entry, std::size_t keep) {
   for (std::string* text : {&entry.what, &entry.who, &entry.why}) {
     *text = clean_text(*text, HistoryEntry::max_text_bytes);
   }
   history.entries.push_back(std::move(entry));
-  while (history.entries.size() > History::max_entries) drop_oldest(history);
+  while (history.entries.size() > std::max(History::max_entries, keep)) drop_oldest(history);
+}
+
+bool leads_back(const Record& record, std::uint64_t revision) noexcept {
+  std::uint64_t at = record.revision;
+  const auto& entries = record.history.entries;
+  for (auto act = entries.rbegin(); at != revision; ++act) {
+    if (act == entries.rend() || act->revision != at || act->replaced >= at) return false;
+    at = act->replaced;
+  }
+  return true;
+}
+
+std::size_t unseen_acts(const Record& record) noexcept {
+  if (record.state != State::in_progress || is_released(record)) return 0;
+  std::uint64_t at = record.revision;
+  std::size_t count = 0;
+  const auto& entries = record.history.entries;
+  for (auto act = entries.rbegin(); act != entries.rend() && act->revision == at; ++act, ++count) at = act->replaced;
+  return count;
 }
 
 void append_attempt(History& history, const Record& seen, Time now) {
@@ -108,12 +127,14 @@ void shorten(Record& record, std::size_t max_record_bytes) {
     const std::size_t over = std::min(all - std::min(all, max_record_bytes), record.input.size());
     record.input.resize(input_beginning(record.input, record.input.size() - over).size());
   }
-  while (!history.entries.empty() && needs() > max_record_bytes) drop_oldest(history);
+  const std::size_t keep = unseen_acts(record);
+  while (history.entries.size() > keep && needs() > max_record_bytes) drop_oldest(history);
 }
 
 namespace {
 
 constexpr std::string_view trace_entry = "trace";
+constexpr std::string_view revision_entry = "revision";
 
 void append_entry(std::string& out, const HistoryEntry& entry) {
   text::append_netstring(out, entry.what);
@@ -127,6 +148,25 @@ void append_entry(std::string& out, const HistoryEntry& entry) {
 // Programs that do not know of traces read it as an entry.
 void append_trace(std::string& out, const TraceParent& trace) {
   if (!trace.empty()) append_entry(out, {.what = std::string(trace_entry), .who = trace.text()});
+}
+
+// So are the revisions of an act.
+void append_revisions(std::string& out, const HistoryEntry& act) {
+  if (act.revision == 0) return;
+  append_entry(
+      out,
+      {.what = std::string(revision_entry), .who = std::to_string(act.revision), .why = std::to_string(act.replaced)});
+}
+
+// False: it is an entry of its own.
+bool take_revisions(HistoryEntry& act, const HistoryEntry& from) {
+  if (from.what != revision_entry || from.attempt != 0 || from.at != Time{}) return false;
+  const auto revision = text::parse_whole<std::uint64_t>(from.who);
+  const auto replaced = text::parse_whole<std::uint64_t>(from.why);
+  if (!revision || !replaced) return false;
+  act.revision = *revision;
+  act.replaced = *replaced;
+  return true;
 }
 
 // An act of an operator has a time.
@@ -144,6 +184,7 @@ std::string history_text(const History& history) {
   append_trace(out, history.trace);
   for (const HistoryEntry& entry : history.entries) {
     append_entry(out, entry);
+    append_revisions(out, entry);
     append_trace(out, entry.trace);
   }
   return out;
@@ -161,7 +202,7 @@ std::optional<History> history_from_text(std::string_view text) {
     }
     if (const auto trace = trace_of(entry)) {
       (history.entries.empty() ? history.trace : history.entries.back().trace) = *trace;
-    } else {
+    } else if (history.entries.empty() || !take_revisions(history.entries.back(), entry)) {
       history.entries.push_back(std::move(entry));
     }
   }

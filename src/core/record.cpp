@@ -104,6 +104,7 @@ std::size_t history_bytes(const History& history) noexcept {
   for (const HistoryEntry& entry : history.entries) {
     sum += 64 + entry.what.size() + entry.who.size() + entry.why.size();
     if (!entry.trace.empty()) sum += History::trace_bytes;
+    if (entry.revision != 0) sum += History::revision_bytes;
   }
   return sum;
 }

@@ -94,6 +94,7 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }
     case Verdict::resume: {
+      if (!is_explained(*record)) return end_seen(std::move(record), place, End::Kind::copied);
       // If several answers were lost, only the last write's lease is known well enough. An operator may have changed
       // the record since. Or it is from this caller's earlier conversation, before its wait.
       const bool last = written_ != nullptr && record->revision == written_->revision;
@@ -120,6 +121,11 @@ void Conversation::replace(Self self, RecordPtr next, const Record& seen, std::u
 
 void Conversation::on_answer(Self self, Answer&& answer, Uptime sent) {
   core_->learn(answer, sent);
+  // Also a refused claim may be stored: the network may deliver it again, when nothing is in its way.
+  if (answer.status != Answer::Status::done &&
+      (ask_ == Ask::insert || ask_ == Ask::claim_over || ask_ == Ask::correct)) {
+    attempt_.may_be_stored.push_back(written_->revision);
+  }
   switch (answer.status) {
     case Answer::Status::done:
       return on_done(std::move(self), std::move(answer));
@@ -220,6 +226,7 @@ void Conversation::correct(Self self, std::uint64_t place) {
   told_ = moment.told;
   error_ = moment.error;
   const RecordPtr seen = std::move(written_);
+  attempt_.may_be_stored.push_back(seen->revision);
   auto next = std::make_shared<Record>(*seen);
   retime(*next, policy_, core_->stamp(moment.now));
   replace(std::move(self), std::move(next), *seen, place, Ask::correct, moment.uptime);
@@ -234,9 +241,15 @@ void Conversation::remove_orphan() {
   });
 }
 
-void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t place) {
+bool Conversation::is_explained(const Record& record) const noexcept {
+  if (written_ != nullptr && leads_back(record, written_->revision)) return true;
+  const auto& own = attempt_.may_be_stored;
+  return std::any_of(own.begin(), own.end(), [&](std::uint64_t revision) { return leads_back(record, revision); });
+}
+
+void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t place, End::Kind kind) {
   End seen;
-  seen.kind = End::Kind::seen;
+  seen.kind = kind;
   seen.record = std::move(record);
   seen.place = place;
   end(std::move(seen));

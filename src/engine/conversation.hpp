@@ -34,6 +34,7 @@ class Conversation {
     enum class Kind : std::uint8_t {
       claimed,  // `record` is our claim, `verdict` says how we got it.
       seen,     // `record` is in the way.
+      copied,   // `record` is in the way, with our owner: a copy of this process wrote it. We need another owner.
       failed,   // `error`. `record`: the one that was in the way before, or null.
     };
     Kind kind = Kind::failed;
@@ -75,10 +76,12 @@ class Conversation {
   void remove_orphan();
   void fail(Error error);
   void end(End&& end);
-  void end_seen(std::shared_ptr<const Record> record, std::uint64_t place);
+  void end_seen(std::shared_ptr<const Record> record, std::uint64_t place, End::Kind kind = End::Kind::seen);
+  // Whether only this attempt and operators have written the record, which has its owner.
+  [[nodiscard]] bool is_explained(const Record& record) const noexcept;
 
   std::shared_ptr<EngineCore> core_;
-  const Attempt& attempt_;
+  const EngineAttempt& attempt_;
   EffectivePolicy policy_;
   OnEnd on_end_;
 

@@ -1,5 +1,9 @@
-// An attempt with the policy of its call: shared by its caller, its conversation and its claim, and never changed.
+// An attempt with the policy of its call: shared by its caller, its conversations and its claim, and never changed.
 #pragma once
+
+#include <cstdint>
+
+#include <boost/container/small_vector.hpp>
 
 #include <once/decide.hpp>
 #include <once/policy.hpp>
@@ -8,6 +12,9 @@ namespace once {
 
 struct EngineAttempt : Attempt {
   EffectivePolicy policy;
+  // The revisions of claims that were written for it and may be stored, by which a copy's claim is told from its own.
+  // Only for its conversations, of which one at a time runs.
+  mutable boost::container::small_vector<std::uint64_t, 1> may_be_stored = {};
 };
 
 }  // namespace once

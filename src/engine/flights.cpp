@@ -151,6 +151,13 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   const HashedKey name(flight->first->key, flight->hash);
   Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
+  if (end.kind == Conversation::End::Kind::copied) {
+    Caller& leader = flight->callers.front();
+    auto again = std::make_shared<EngineAttempt>(*leader.attempt);
+    again->owner = core_.new_owner();
+    leader.attempt = std::move(again);
+    end.kind = Conversation::End::Kind::seen;
+  }
   if (end.kind == Conversation::End::Kind::seen) return go_on(shard, std::move(lock), flight, end.record, end.place);
   if (end.kind == Conversation::End::Kind::failed) {
     // The error is the answer to all callers.

@@ -42,10 +42,26 @@ std::optional<Plan> cannot_change(const Record& seen, const Reason& reason) {
   return without_reason(reason);
 }
 
-// The note and the history say who did what to the record, and why. The history's `what` has `detail` too.
-void sign(Record& next, const std::string& what, const Reason& reason, Time now, const std::string& detail = {}) {
+// The note and the history say who did what to the record, and why. The history's `what` has `detail` too. `next` has
+// its revision already.
+void sign(Record& next, const Record& seen, const std::string& what, const Reason& reason, Time now,
+          const std::string& detail = {}) {
   next.note = clean_text(what + " by " + reason.by + ": " + reason.text);
-  append(next.history, {.what = what + detail, .who = reason.by, .why = reason.text, .at = now});
+  append(next.history,
+         {.what = what + detail,
+          .who = reason.by,
+          .why = reason.text,
+          .at = now,
+          .revision = next.revision,
+          .replaced = seen.revision},
+         next.owner == seen.owner ? unseen_acts(seen) + 1 : 0);
+}
+
+// A holder that writes nothing has seen none of the acts before this one, and needs them all.
+std::optional<Plan> too_many_unseen(const Record& seen) {
+  if (unseen_acts(seen) < History::max_unseen_acts) return std::nullopt;
+  return refuse("operators have changed this claim " + std::to_string(History::max_unseen_acts) +
+                " times since its holder wrote it. Wait until the holder renews it or the lease expires");
 }
 
 std::string until(Time end) { return end == never ? " without end" : " to " + text::rfc3339(end); }
@@ -130,7 +146,7 @@ Plan plan_resolve(const Record& seen, const Resolution& resolution, const Reason
   const char* const as = resolution.as == As::completed ? "resolved as completed"
                          : resolution.as == As::failed  ? "resolved as failed"
                                                         : "released";
-  sign(next, as, reason, stamp.now);
+  sign(next, seen, as, reason, stamp.now);
   return {.next = std::move(next), .refusal = {}};
 }
 
@@ -150,20 +166,22 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
   if (by < Millis{1} || by > most_extension) {
     return refuse("it can be extended by 1 ms to 10 years, not by " + std::to_string(by.count()) + " ms");
   }
+  if (auto refused = too_many_unseen(seen)) return std::move(*refused);
   Record next = seen;
+  next.revision = next_revision(seen.revision, stamp.random);
   switch (standing(seen, stamp.now)) {
     case Standing::running:
     case Standing::lapsed: {
       next.lease_until = later_by(std::max(seen.lease_until, stamp.now), by);
       // Other callers respect the lease for the skew longer.
       next.expires_at = later_by(next.lease_until, std::max(seen.expires_at - seen.lease_until, skew));
-      sign(next, "lease extended", reason, stamp.now, until(next.lease_until));
+      sign(next, seen, "lease extended", reason, stamp.now, until(next.lease_until));
       break;
     }
     case Standing::completed:
     case Standing::failed:
       next.expires_at = later_by(seen.expires_at, by);
-      sign(next, "retention extended", reason, stamp.now, until(next.expires_at));
+      sign(next, seen, "retention extended", reason, stamp.now, until(next.expires_at));
       break;
     case Standing::released:
       return refuse("it is released: there is no claim to extend");
@@ -172,7 +190,6 @@ Plan plan_extend(const Record& seen, Millis by, const Reason& reason, Stamp stam
     case Standing::expired:
       return refuse("it has expired, so the next caller runs the operation again anyway");
   }
-  next.revision = next_revision(seen.revision, stamp.random);
   return {.next = std::move(next), .refusal = {}};
 }
 
@@ -184,15 +201,16 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
     return refuse("it is " + std::string(to_string(was)) + ": only a claim in progress has a lease that can lapse");
   }
   if (seen.on_lapse == on_lapse) return refuse("it already says " + std::string(to_string(on_lapse)));
+  if (auto refused = too_many_unseen(seen)) return std::move(*refused);
   const EffectivePolicy policy = policy_with(retention, skew);
   Record next = seen;
+  next.revision = next_revision(seen.revision, stamp.random);
   next.on_lapse = on_lapse;
   // A released record expires too: see release().
   if (was != Standing::released) {
     next.expires_at = in_progress_expiry(on_lapse, policy, seen.lease_until, stamp.now);
   }
-  sign(next, "on lapse " + std::string(to_string(on_lapse)), reason, stamp.now);
-  next.revision = next_revision(seen.revision, stamp.random);
+  sign(next, seen, "on lapse " + std::string(to_string(on_lapse)), reason, stamp.now);
   return {.next = std::move(next), .refusal = {}};
 }
 

@@ -355,8 +355,13 @@ class Reconciler::Core : public std::enable_shared_from_this<Reconciler::Core> {
     const std::string text = "asked " + std::to_string(tries) + " times; the last answer: " + why;
     Record next = *unknown;
     next.note = clean_text(std::string(gave_up_text) + " by " + options_.by + ": " + text);
-    append(next.history, {.what = std::string(gave_up_text), .who = options_.by, .why = text, .at = now.now});
     next.revision = next_revision(unknown->revision, now.random);
+    append(next.history, {.what = std::string(gave_up_text),
+                          .who = options_.by,
+                          .why = text,
+                          .at = now.now,
+                          .revision = next.revision,
+                          .replaced = unknown->revision});
     write(std::move(unknown), std::move(next), Reconciled::Kind::gave_up, EventKind::reconcile_gave_up,
           std::move(done));
   }

@@ -224,6 +224,10 @@ Record edge_record(std::string key, SeededRandom& random, std::size_t largest_re
          .began_at = edge_time(random),
          .at = edge_time(random),
          .trace = edge_trace(random)});
+    if (random.chance(300)) {
+      record.history.entries.back().revision = edge_number(random, 1, largest_revision);
+      record.history.entries.back().replaced = edge_number(random, 0, largest_revision);
+    }
   }
   record.history.trace = edge_trace(random);
   record.history.dropped =
@@ -283,6 +287,8 @@ std::string differences(const Record& expected, const Record& got) {
     all.time(name + " began_at", one.began_at, other.began_at);
     all.time(name + " at", one.at, other.at);
     all.bytes(name + " trace", one.trace.text(), other.trace.text());
+    all.number(name + " revision", one.revision, other.revision);
+    all.number(name + " replaced", one.replaced, other.replaced);
   }
   all.bytes("input", expected.input, got.input);
   all.number("input_bytes", expected.input_bytes, got.input_bytes);

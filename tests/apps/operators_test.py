@@ -245,10 +245,10 @@ class Looking(Operators):
         self.assertEqual({**extension, "at": None},
                          {"what": f"lease extended to {extended['lease_until']}", "who": "bob@desk",
                           "why": "it may still come", "attempt": 0, "began_at": None, "at": None,
-                          "trace_id": None, "span_id": None})
+                          "trace_id": None, "span_id": None, "revision": extended["revision"]})
         self.assertEqual(lapse, {"what": "lapsed", "who": holder, "why": "",
                                  "attempt": 1, "began_at": began_at, "at": extended["lease_until"],
-                                 "trace_id": None, "span_id": None})
+                                 "trace_id": None, "span_id": None, "revision": None})
         self.assertEqual((release["what"], release["who"], release["why"], release["attempt"]),
                          ("released", "alice@desk", "never reached the bank", 0))
         text = self.expect(self.once("show", "--key", "k"), 0).stdout.decode()

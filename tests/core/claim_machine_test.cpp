@@ -10,9 +10,13 @@
 //   hand-out · committed · rolled-back · in-doubt · forget-transaction · take-back
 //   done                     the store has carried the write out
 //   refused WHAT · read WHAT     what stands there: nothing, other, released, written (what was sent), extended and
-//                            held (by an operator), copied (our first write, delivered again after a removal,
-//                            and extended by an operator until its revision is later than ours), completed (by this
-//                            owner), unknown (lapsed under hold, and marked by another caller)
+//                            held (by an operator), extended-twice, extended-unnamed (the act does not name its
+//                            revision), redelivered (our first write, delivered again after a removal, and extended by
+//                            an operator until its revision is later than ours), completed (by this owner), unknown
+//                            (lapsed under hold, and marked by another caller); earlier (the first write that was in
+//                            doubt), earlier-extended; renewed-by-copy (a copy of this process has renewed the claim),
+//                            extended-copy (that, extended by an operator), written-by-copy (a copy wrote the same as
+//                            we, under a revision of its own), written-extended (what was sent, extended)
 //   failed KIND [unfit|declined]     unavailable, in_doubt, misuse; a failed read is "read failed"
 //   retry                    the timer fires
 #include "core/claim_machine.hpp"
@@ -230,20 +234,43 @@ class Player {
   RecordPtr standing(const std::string& what, const RecordPtr& sent) {
     if (what == "nothing") return nullptr;
     if (what == "written") return sent;
+    const auto extend = [](Record& record, bool named = true) {
+      const std::uint64_t replaced = std::exchange(record.revision, next_revision(record.revision, 7));
+      record.lease_until += 1h;
+      append(record.history, {.what = "lease extended",
+                              .who = "bob",
+                              .revision = named ? record.revision : 0,
+                              .replaced = named ? replaced : 0});
+    };
+    if (what == "earlier" || what == "earlier-extended" || what == "written-extended" || what == "written-by-copy") {
+      Record record = what.starts_with("earlier") ? *in_doubt_.at(0) : *sent;
+      if (what == "written-by-copy") record.revision ^= 0x800U;
+      if (what.ends_with("extended")) extend(record);
+      return share(std::move(record));
+    }
     Record record = *machine_->record();
     const Stamp stamp(epoch + now_, 7);
+    if (what.starts_with("extended")) {
+      if (what == "extended-copy") renew(record, policy_, Stamp(epoch + now_, 0x900));
+      extend(record, what != "extended-unnamed");
+      if (what == "extended-twice") extend(record);
+      return share(std::move(record));
+    }
+    const std::uint64_t replaced = record.revision;
     record.revision = next_revision(record.revision, stamp.random);
     if (what == "other") {
       record.owner = owner(2);
     } else if (what == "released") {
       release(record, "by hand", policy_, stamp);
-    } else if (what == "extended") {
-      record.lease_until += 1h;
-    } else if (what == "copied") {
+    } else if (what == "renewed-by-copy") {
+      record.lease_until += 1s;
+    } else if (what == "redelivered") {
       record.steps.clear();
+      append(record.history, {.what = "lease extended", .who = "bob", .revision = record.revision, .replaced = 1});
     } else if (what == "held") {
       record.on_lapse = OnLapse::hold;
       record.expires_at = never;
+      append(record.history, {.what = "hold", .who = "bob", .revision = record.revision, .replaced = replaced});
     } else if (what == "unknown") {
       mark_lapsed(record, stamp);
     } else if (what == "completed") {
@@ -263,6 +290,7 @@ class Player {
       return answer;
     }
     const std::string& kind = words.at(0);
+    if (kind == "in_doubt") in_doubt_.push_back(sent);
     answer = Answer::fail(kind == "in_doubt" ? ErrorKind::in_doubt
                           : kind == "misuse" ? ErrorKind::misuse
                                              : ErrorKind::unavailable,
@@ -325,6 +353,7 @@ class Player {
   Machine::Setting setting_{.max_record_bytes = 1'000'000, .is_observed = true};
   std::optional<Machine> machine_;
   RecordPtr sent_;
+  std::vector<RecordPtr> in_doubt_;
   Millis now_{0};
   std::uint64_t turn_ = 0;
   std::uint32_t random_ = 0;
@@ -369,6 +398,8 @@ TEST(ClaimMachine, every_call_is_answered) {
                          "refused held",
                          "refused released",
                          "refused extended",
+                         "refused extended-twice",
+                         "refused renewed-by-copy",
                          "refused completed",
                          "refused unknown",
                          "failed in_doubt",
@@ -474,6 +505,7 @@ const Words all_events = {"beat",
                           "refused released",
                           "refused extended",
                           "refused held",
+                          "refused renewed-by-copy",
                           "refused completed",
                           "failed unavailable",
                           "failed in_doubt",

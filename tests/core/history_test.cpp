@@ -191,6 +191,75 @@ TEST(History, writes_spans_so_that_older_programs_can_read_it) {
   EXPECT_EQ(history_from_text(history_text(act)), act);
 }
 
+// An operator's act over `seen`, as once::operate writes them.
+Record acted(const Record& seen, std::uint32_t random) {
+  Record next = seen;
+  next.revision = next_revision(seen.revision, random);
+  append(next.history, {.what = "lease extended", .who = "bob", .revision = next.revision, .replaced = seen.revision},
+         unseen_acts(seen) + 1);
+  return next;
+}
+
+TEST(History, WritesRevisionsOfActsForOlderReaders) {
+  History history{.entries = {{.what = "lease extended", .who = "bob", .why = "slow", .at = start}}};
+  const std::string without = history_text(history);
+  EXPECT_EQ(history_from_text(without), history) << "an act of an earlier version";
+  history.entries[0].revision = 3145733;
+  history.entries[0].replaced = 2097159;
+  const std::string entry = "8:revision,7:3145733,7:2097159,1:0,1:0,1:0,";
+  EXPECT_EQ(history_text(history), without + entry);
+  EXPECT_EQ(history_from_text(history_text(history)), history);
+  EXPECT_EQ(history_from_text("1:0," + entry)->entries.size(), 1U) << "no act is before it";
+  // An act of that name is not taken for the revisions of the one before it.
+  history.entries.push_back({.what = "revision", .who = "7", .why = "8", .at = start});
+  EXPECT_EQ(history_from_text(history_text(history)), history);
+  history.entries[1].at = Time{};
+  history.entries[1].who = "seven";
+  EXPECT_EQ(history_from_text(history_text(history)), history);
+}
+
+TEST(History, LeadsBackOverActsAlone) {
+  const Record claim = claim_by("one", after(Millis{0}));
+  Record record = claim;
+  EXPECT_TRUE(leads_back(record, claim.revision));
+  record = acted(acted(record, 5), 6);
+  EXPECT_TRUE(leads_back(record, claim.revision));
+  EXPECT_TRUE(leads_back(record, record.revision));
+  EXPECT_FALSE(leads_back(record, claim.revision + 1));
+  // The holder's next write is a new beginning.
+  const Record seen = record;
+  renew(record, policy(), {start, 9});
+  EXPECT_FALSE(leads_back(record, seen.revision));
+  EXPECT_EQ(unseen_acts(record), 0U);
+  record = acted(record, 10);
+  EXPECT_FALSE(leads_back(record, seen.revision));
+  record.history.entries.back().revision = 0;
+  EXPECT_FALSE(leads_back(record, seen.revision)) << "an act without a revision";
+  record.history.entries.back() = {.revision = record.revision, .replaced = record.revision};
+  EXPECT_FALSE(leads_back(record, seen.revision)) << "and it comes to an end";
+}
+
+TEST(History, KeepsActsThatTheHolderHasNotSeen) {
+  Record record = claim_by("one", after(Millis{0}));
+  for (int i = 0; i < 16; ++i) append(record.history, {.what = "lapsed", .why = std::string(256, 'x'), .attempt = 1});
+  const Record claim = record;
+  for (std::uint32_t i = 1; i <= 30; ++i) record = acted(record, i);
+  EXPECT_EQ(unseen_acts(record), 30U);
+  EXPECT_EQ(record.history.entries.size(), 30U);
+  EXPECT_EQ(record.history.dropped, 16U);
+  EXPECT_TRUE(leads_back(record, claim.revision));
+  Record small = record;
+  shorten(small, 0);
+  EXPECT_EQ(small.history, record.history);
+  // The holder has seen them when it writes. Then they give way as others do.
+  renew(record, policy(), {start, 9});
+  append(record.history, {.what = "something"});
+  EXPECT_EQ(record.history.entries.size(), History::max_entries);
+  // So they do when the claim has ended.
+  complete(small, {}, policy(), after(Millis{1}));
+  EXPECT_EQ(unseen_acts(small), 0U);
+}
+
 TEST(History, the_oldest_entries_fall_out_and_are_counted) {
   History history;
   for (std::uint32_t i = 1; i <= 20; ++i) append(history, {.what = std::to_string(i)});

@@ -195,6 +195,30 @@ TEST_F(ClaimTest, ALeaseShorterThanEveryAnswerIsAnErrorThatSaysSo) {
 }
 
 // An operator released the claim while its answer was lost: another attempt may have it at any moment.
+// 1. The insert is under way when the process is copied. 2. The copy has its answer, and renews. 3. Here it is lost.
+TEST_F(ClaimTest, ACopysClaimIsAnothersThoughItShowsOurOwner) {
+  auto p = process();
+  store->script({Next::lose});
+  Policy waits = policy();
+  waits.on_conflict = OnConflict::wait;
+  waits.wait = 60s;
+  auto begun = begin(p, "a", waits);
+  ASSERT_FALSE(begun.ready());
+  const Record seen = stored("a").value();
+  Record renewed = seen;
+  renew(renewed, effective(policy()), Stamp(clock->now(), 7));
+  ASSERT_EQ(blocking::replace(store->inner(), renewed, {seen.owner, seen.revision, 0}).status, Answer::Status::done);
+  timers->advance(1s);
+  EXPECT_FALSE(begun.ready()) << "the copy has the claim";
+  EXPECT_EQ(stored("a"), renewed);
+  timers->advance(15s);
+  ASSERT_TRUE(begun.ready());
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_EQ(begun->verdict, Verdict::take_over) << "it lapsed as anybody's";
+  EXPECT_NE(begun->claim.owner(), seen.owner);
+  EXPECT_EQ(begun->claim.attempt(), 2U);
+}
+
 TEST_F(ClaimTest, AResumedClaimThatAnOperatorReleasedIsLeasedAnew) {
   auto p = process();
   store->script({Next::lose});

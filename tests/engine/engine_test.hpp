@@ -167,11 +167,13 @@ class EngineTest : public ::testing::Test {
   std::optional<Record> stored(std::string_view key) {
     return copy_of(blocking::get(store->inner(), Key("test", key).stored()).record);
   }
-  // What an operator does: changes the record under the condition that it is the one seen.
+  // What an operator does: changes the record under the condition that it is the one seen, and names both revisions in
+  // the history.
   template <class Change>
   void operate(std::string_view key, Change change) {
     const Record seen = stored(key).value();
     Record next = change(seen);
+    append(next.history, {.what = "changed", .who = "bob", .revision = next.revision, .replaced = seen.revision});
     ASSERT_EQ(blocking::replace(store->inner(), std::move(next), {seen.owner, seen.revision, 0}).status,
               Answer::Status::done);
   }

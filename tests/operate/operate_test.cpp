@@ -203,39 +203,67 @@ TEST(Remove, OnlyALiveClaimNeedsForce) {
 // Each act is written down, after the attempt whose end it writes over.
 TEST(Acts, StandInTheHistory) {
   const HistoryEntry unknown{"unknown", "h", "r", 1, now, now};
-  const auto act = [](const char* what) { return HistoryEntry{what, "alice@desk", "checked", 0, Time{}, now}; };
+  const auto act = [](const char* what, const Record& seen) {
+    return HistoryEntry{.what = what,
+                        .who = "alice@desk",
+                        .why = "checked",
+                        .at = now,
+                        .revision = next_revision(seen.revision, stamp.random),
+                        .replaced = seen.revision};
+  };
   using Entries = std::vector<HistoryEntry>;
 
   Resolution resolution{.as = As::completed};
   const Record seen = in_standing(Standing::unknown);
   Record next = plan_resolve(seen, resolution, reason, owner(2), stamp).next.value();
-  EXPECT_EQ(next.history.entries, (Entries{unknown, act("resolved as completed")}));
+  EXPECT_EQ(next.history.entries, (Entries{unknown, act("resolved as completed", seen)}));
   resolution.as = As::failed;
   EXPECT_EQ(plan_resolve(seen, resolution, reason, owner(2), stamp).next->history.entries,
-            (Entries{unknown, act("resolved as failed")}));
+            (Entries{unknown, act("resolved as failed", seen)}));
   // The attempt that an operator's result replaced has ended only once.
   resolution.force = true;
-  next = plan_release(next, resolution, reason, owner(3), stamp).next.value();
-  EXPECT_EQ(next.history.entries, (Entries{unknown, act("resolved as completed"), act("released")}));
+  const Record resolved = next;
+  next = plan_release(resolved, resolution, reason, owner(3), stamp).next.value();
+  EXPECT_EQ(next.history.entries, (Entries{unknown, act("resolved as completed", seen), act("released", resolved)}));
   const Attempt attempt{.key = next.key, .owner = owner(4), .fingerprint = {}, .holder = "i"};
   EXPECT_EQ(claimed(attempt, {}, stamp, &next, Verdict::take_over).history, next.history);
 
   next = plan_release(in_standing(Standing::lapsed), {}, reason, owner(2), stamp).next.value();
-  EXPECT_EQ(next.history.entries, (Entries{{"lapsed", "h", "", 1, now, now}, act("released")}));
+  EXPECT_EQ(next.history.entries, (Entries{{"lapsed", "h", "", 1, now, now}, act("released", running())}));
   next = plan_release(running(), resolution, reason, owner(2), stamp).next.value();
-  EXPECT_EQ(next.history.entries, (Entries{{"displaced", "h", "", 1, now, now}, act("released")}));
+  EXPECT_EQ(next.history.entries, (Entries{{"displaced", "h", "", 1, now, now}, act("released", running())}));
 
   // These leave the attempt as it is.
   EXPECT_EQ(plan_extend(running(), 10min, reason, stamp, skew).next->history.entries,
-            Entries{act("lease extended to 1970-01-01T00:26:50.000Z")});
+            Entries{act("lease extended to 1970-01-01T00:26:50.000Z", running())});
   EXPECT_EQ(plan_extend(in_standing(Standing::completed), 10min, reason, stamp, skew).next->history.entries,
-            Entries{act("retention extended to 1970-01-01T01:26:40.000Z")});
+            Entries{act("retention extended to 1970-01-01T01:26:40.000Z", in_standing(Standing::completed))});
   Record kept = in_standing(Standing::failed);
   kept.expires_at = never;
   EXPECT_EQ(plan_extend(kept, 10min, reason, stamp, skew).next->history.entries,
-            Entries{act("retention extended without end")});
+            Entries{act("retention extended without end", kept)});
   EXPECT_EQ(plan_on_lapse(running(), OnLapse::hold, 1h, reason, stamp, skew).next->history.entries,
-            Entries{act("on lapse hold")});
+            Entries{act("on lapse hold", running())});
+}
+
+// The holder knows them all by the revisions that they name, up to a bound.
+TEST(Acts, LeadBackToTheHoldersWrite) {
+  const Record claim = running();
+  Record record = claim;
+  for (std::size_t i = 0; i < History::max_unseen_acts; ++i) {
+    const OnLapse other = record.on_lapse == OnLapse::hold ? OnLapse::takeover : OnLapse::hold;
+    const Plan plan = i % 2 == 0 ? plan_extend(record, 10min, reason, stamp, skew)
+                                 : plan_on_lapse(record, other, 1h, reason, stamp, skew);
+    ASSERT_TRUE(plan.next) << plan.refusal;
+    record = *plan.next;
+  }
+  EXPECT_TRUE(leads_back(record, claim.revision));
+  EXPECT_NE(plan_extend(record, 10min, reason, stamp, skew).refusal.find("since its holder wrote it"),
+            std::string::npos);
+  EXPECT_FALSE(plan_on_lapse(record, OnLapse::hold, 1h, reason, stamp, skew).next);
+  EXPECT_TRUE(plan_resolve(record, {.as = As::released, .force = true}, reason, owner(2), stamp).next);
+  renew(record, {}, stamp);
+  EXPECT_TRUE(plan_extend(record, 10min, reason, stamp, skew).next) << "the holder has seen them";
 }
 
 // A store that fails as planned, before or after it has carried out the operation.

@@ -34,6 +34,8 @@ bool begins_with(const std::vector<Step>& steps, const std::vector<Step>& prefix
   return steps.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), steps.begin());
 }
 
+CallId twin_number(CallId call) { return call < copied_calls ? call + copied_calls : call - copied_calls; }
+
 std::string text_of(const Record& record) {
   return std::string(to_string(record.state)) + " owner " + record.owner.hex().substr(0, 8) + " revision " +
          std::to_string(record.revision) + " attempt " + std::to_string(record.attempt) + " token " +
@@ -62,6 +64,66 @@ Auditor::Call& Auditor::call_of(CallId call) {
   const auto found = calls_.find(call);
   if (found == calls_.end()) throw Violation("answers: call " + std::to_string(call) + " was never made");
   return found->second;
+}
+
+void Auditor::built(ProcessId by, const Record& next) { built_[by].emplace(next.owner.hex(), next.revision); }
+
+void Auditor::copied(ProcessId original, ProcessId copy) {
+  copies_ = {original, copy};
+  shared_ = std::move(built_[original]);
+  built_.clear();
+  for (const auto& [owner, revision] : shared_) shared_owners_.insert(owner);
+  for (auto& [key, state] : keys_) {
+    if (state.writer == original) state.writer = operators;
+  }
+  std::vector<std::pair<CallId, Call>> calls;
+  for (const auto& [id, call] : calls_) {
+    if (call.what.process != original) continue;
+    calls.emplace_back(id + copied_calls, call).second.what.process = copy;
+  }
+  for (auto& [id, call] : calls) calls_.emplace(id, std::move(call));
+  const auto double_entries = [&](auto& all) {
+    auto doubled = all;
+    for (const auto& [of, value] : doubled) {
+      if (of.first == original) all[{copy, of.second}] = value;
+    }
+  };
+  double_entries(talks_);
+  double_entries(finishing_);
+  event_count_[copy] = event_count_[original];
+  expected_[copy] = expected_[original];
+}
+
+bool Auditor::are_copies(ProcessId one, ProcessId other) const noexcept {
+  return one != operators && (copies_ == std::pair(one, other) || copies_ == std::pair(other, one));
+}
+
+bool Auditor::share_claim(ProcessId one, ProcessId other, const Owner& owner) const {
+  return one == other || (are_copies(one, other) && shared_owners_.contains(owner.hex()));
+}
+
+std::vector<Auditor::Call*> Auditor::calls_with(const Owner& owner) {
+  std::vector<Call*> all;
+  const auto first = owners_.find(owner);
+  if (first == owners_.end()) return all;
+  for (const CallId id : {first->second, first->second + copied_calls, first->second - copied_calls}) {
+    const auto found = calls_.find(id);
+    if (found != calls_.end() && found->second.owner == owner) all.push_back(&found->second);
+  }
+  return all;
+}
+
+Auditor::Call* Auditor::call_with(const Owner& owner, ProcessId process) {
+  for (Call* call : calls_with(owner)) {
+    if (call->what.process == process) return call;
+  }
+  return nullptr;
+}
+
+// The same call in the copy, or in the process that was copied.
+const Auditor::Call* Auditor::twin_of(CallId call) const {
+  const auto found = calls_.find(twin_number(call));
+  return found == calls_.end() ? nullptr : &found->second;
 }
 
 const Record* Auditor::shadow(const std::string& key) const {
@@ -100,9 +162,19 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
   }
 
   if (how == Wrote::insert) state.inserted = next->revision;
+  // Another call of that process may find a claim lapsed under hold, and mark it.
+  const bool marks =
+      next != nullptr && next->state == State::unknown && before != nullptr && before->lease_until <= now_;
+  const bool is_own = before != nullptr && (next == nullptr || next->owner == before->owner);
+  const bool is_over = before != nullptr && expired(*before, now_ + rules_.early);  // A new claim by the same call.
+  if (is_own && !marks && !is_over && are_copies(by, state.writer)) {
+    violate("copies", key,
+            "process " + std::to_string(by) + " wrote over what its copy had written: " +
+                (next == nullptr ? std::string("removed") : text_of(*next)));
+  }
+  const bool is_shared = next != nullptr && shared_.contains({next->owner.hex(), next->revision});
   if (next == nullptr) {
-    const auto owner = owners_.find(before->owner);
-    Call* call = owner == owners_.end() ? nullptr : &calls_.at(owner->second);
+    Call* call = call_with(before->owner, by);
     if (call == nullptr || call->what.process != by || call->finish != FinishKind::release) {
       violate("deletion", key, "a claim was removed that nobody released");
     }
@@ -114,32 +186,40 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     return;
   }
 
-  const auto owner = before == nullptr ? owners_.end() : owners_.find(before->owner);
+  Call* const holder = before == nullptr ? nullptr : call_with(before->owner, by);
   const bool alive = before != nullptr && !expired(*before, now_ + rules_.early);
   if (before == nullptr || !(next->owner == before->owner)) {
     if (next->state != State::in_progress) violate("lineage", key, "a first write that is no claim: " + text_of(*next));
     check_claim(key, before, *next);
+    const auto claimer = claimers_.find(next->owner);
+    if (claimer != claimers_.end() && !share_claim(by, claimer->second, next->owner)) {
+      violate("copies", key, "two processes drew one owner: " + text_of(*next));
+    }
     claimers_[next->owner] = by;
   } else if (alive && before->state != State::in_progress) {
     violate("result", key, "an engine wrote over a finished record: " + text_of(*next));
-  } else if (const auto claimer = claimers_.find(before->owner); claimer != claimers_.end() && claimer->second != by) {
+  } else if (const auto claimer = claimers_.find(before->owner);
+             claimer != claimers_.end() && !share_claim(by, claimer->second, before->owner)) {
     // Not the holder's process: the only thing it may do is mark a lapsed claim.
     if (next->state != State::unknown) violate("lineage", key, "a stranger wrote for the holder: " + text_of(*next));
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
     check_history(key, *before, *next, 1, 1);
-  } else if (owner != owners_.end()) {
-    Call& holder = calls_.at(owner->second);
-    check_holder(key, *before, *next, holder);
+  } else if (holder != nullptr) {
+    check_holder(key, *before, *next, *holder);
     if (alive)
       check_history(key, *before, *next, is_released(*next) ? 1 : 0,
                     is_released(*next) || next->state == State::unknown ? 1 : 0);
-    holder.steps_landed = std::max(holder.steps_landed, next->steps.size());
-    holder.hold_landed = holder.hold_landed || next->state == State::unknown;
+    for (Call* call : calls_with(before->owner)) {
+      if (call != holder && !is_shared) continue;
+      call->steps_landed = std::max(call->steps_landed, next->steps.size());
+      call->hold_landed = call->hold_landed || next->state == State::unknown;
+    }
   } else if (next->state == State::unknown) {
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
   } else if (next->state != State::in_progress) {
     violate("result", key, "a result without work: " + text_of(*next));
   }  // Otherwise a claim that nobody was given yet is counted anew, or claimed again after it expired.
+  state.writer = is_shared ? operators : by;
   keep(state, *next, false);
 }
 
@@ -271,8 +351,8 @@ void Auditor::keep(Key& state, const Record& next, bool by_operator) {
     state.stood.push_back({next.owner, next.state, released, next.fingerprint});
   }
   // Its finish was refused, so its result was removed; then copies of the claim's insert and of the finish came.
-  const auto holder = owners_.find(next.owner);
-  const bool late = holder != owners_.end() && calls_.at(holder->second).displaced;
+  const std::vector<Call*> holders = calls_with(next.owner);
+  const bool late = std::any_of(holders.begin(), holders.end(), [](const Call* call) { return call->displaced; });
   if (next.result.placement == Placement::offloaded && !late && !offloaded_.contains(next.result.location)) {
     violate("offload", next.key, "a record names a result that is not kept: " + next.result.location);
   }
@@ -292,12 +372,12 @@ void Auditor::vanish(Key& state, const Record* next) {
   if (!state.stood.empty() && state.stood.back().until == present) state.stood.back().until = changes_;
   if (!state.history.empty() && state.history.back().until == present) state.history.back().until = changes_;
   if (!state.record) return;
-  const auto holder = owners_.find(state.record->owner);
-  if (holder != owners_.end() && (next == nullptr || !(next->owner == state.record->owner))) {
-    Call& call = calls_.at(holder->second);
-    call.displaced = true;
-    call.displaced_by = changes_;
-    call.outlived = call.outlived || expired(*state.record, now_ + rules_.early);
+  if (next == nullptr || !(next->owner == state.record->owner)) {
+    for (Call* call : calls_with(state.record->owner)) {
+      call->displaced = true;
+      call->displaced_by = changes_;
+      call->outlived = call->outlived || expired(*state.record, now_ + rules_.early);
+    }
   }
   state.record.reset();
 }
@@ -372,7 +452,10 @@ void Auditor::answered(CallId id, const Begin& begin) {
       }
       // It may have gone while the answer was on its way.
       call.displaced = !state.record || !(state.record->owner == call.owner);
-      if (!owners_.emplace(call.owner, id).second) violate("start", key, "one claim was given to two callers");
+      if (const auto [other, is_first] = owners_.emplace(call.owner, id);
+          !is_first && (other->second != twin_number(id) || !shared_owners_.contains(call.owner.hex()))) {
+        violate("start", key, "one claim was given to two callers");
+      }
       expect(begin.verdict == Verdict::resume                                         ? EventKind::resumed
              : begin.verdict == Verdict::take_over || begin.verdict == Verdict::retry ? EventKind::took_over
                                                                                       : EventKind::claimed);
@@ -444,12 +527,10 @@ void Auditor::seen(const Call& call, const Record& record, bool whenever) const 
 }
 
 // A process tells of its own claims from memory: an operator's act is seen by the claim's next write.
-bool Auditor::own_claim(const Call& call, const Record& record) const {
+bool Auditor::own_claim(const Call& call, const Record& record) {
   if (record.state != State::in_progress) return false;
-  const auto holder = owners_.find(record.owner);
-  if (holder == owners_.end()) return false;
-  const Call& claimed = calls_.at(holder->second);
-  return claimed.what.process == call.what.process && !claimed.over;
+  const Call* const claimed = call_with(record.owner, call.what.process);
+  return claimed != nullptr && !claimed->over;
 }
 
 void Auditor::refused(const Owner& holder) {
@@ -473,7 +554,10 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   if (!call.claimed || call.started) violate("start", key, "work started without a claim, or twice");
   call.started = true;
   Key& state = keys_[key];
-  const bool operator_came = state.last_operator_act >= call.at;
+  // What the copy of the call has made of the claim is not known here before the next write.
+  const Call* const twin = twin_of(id);
+  const bool is_shared = twin != nullptr && twin->owner == call.owner;
+  const bool operator_came = state.last_operator_act >= call.at || is_shared;
   if (!operator_came) {
     if (!state.record) violate("start", key, "work started under a claim that is gone");
     if (!(state.record->owner == call.owner) || state.record->state != State::in_progress) {
@@ -504,9 +588,11 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   if (call.what.holds && !call.held && !operator_came) violate("hold", key, "its claim was not made under it");
   if (state.execution && calls_.at(*state.execution).held && !operator_came) {
     const Call& before = calls_.at(*state.execution);
-    const bool given_up = before.finish == FinishKind::release ||
-                          (before.finish == FinishKind::fail && call.what.retries_failures) ||
-                          state.last_operator_act >= before.at;
+    const std::vector<Call*> holders = calls_with(before.owner);
+    const bool given_up = std::any_of(holders.begin(), holders.end(), [&](const Call* held) {
+      return held->finish == FinishKind::release || (held->finish == FinishKind::fail && call.what.retries_failures) ||
+             state.last_operator_act >= held->at;
+    });
     const bool over = std::any_of(state.history.begin(), state.history.end(), [&](const Stored& stored) {
       return stored.owner == before.owner && stored.expires_at <= now_ + rules_.early;
     });
@@ -672,7 +758,7 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
   const Key& state = keys_[key];
   const Record* stored = state.record ? &*state.record : nullptr;
   const bool ours = stored != nullptr && stored->owner == call.owner && stored->state == State::in_progress &&
-                    stored->lease_until != Time{} && !call.displaced;
+                    stored->lease_until != Time{} && !call.displaced && !are_copies(state.writer, call.what.process);
   switch (finish.kind) {
     case Finish::Kind::recorded:
       ++totals_.recorded;
@@ -758,6 +844,7 @@ void Auditor::finish_answered(CallId id, FinishKind kind, const Finish& finish, 
 bool Auditor::passes(const Error& error) const { return says(error, rules_.misuse) || says(error, rules_.clock); }
 
 void Auditor::died(ProcessId process) {
+  built_.erase(process);
   std::erase_if(talks_, [&](const auto& entry) { return entry.first.first == process; });
   std::erase_if(finishing_, [&](const auto& entry) { return entry.first.first == process; });
   event_count_.erase(process);

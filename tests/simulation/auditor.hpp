@@ -41,6 +41,10 @@
 //               After `declined`, `lost` or `superseded`, or after he said himself that he rolled back, it never does
 //   answers     everybody who asks is answered exactly once, unless his process died
 //   sharing     one engine has one conversation about a key at a time, however many callers wait
+//   copies      a process may be doubled with its memory. Its copy and itself never write the same revision or make a
+//               claim of one owner afterwards. Of a claim that both have, whoever writes first keeps it: the other
+//               writes nothing over that. What was sent before and not answered counts for both, so both may begin its
+//               work
 //   events      an engine's events are as many as the answers they stand for
 #pragma once
 
@@ -69,7 +73,8 @@ struct Violation : std::runtime_error {
 
 using ProcessId = std::uint32_t;  // Of one life of a process: after a crash it is another.
 using CallId = std::uint64_t;
-inline constexpr ProcessId operators = 0;  // Writes of operators and of the sweep.
+inline constexpr ProcessId operators = 0;              // Writes of operators and of the sweep.
+inline constexpr CallId copied_calls = 1'000'000'000;  // How much higher the numbers of calls in a copy are.
 
 struct Rules {
   Millis token_slack{0};   // How far two tokens may be apart because clocks are.
@@ -104,6 +109,10 @@ class Auditor {
 
   void offloaded(const std::string& location);  // A result is kept outside the store from now on …
   void dropped(const std::string& location);    // … and an engine or a sweep removes it.
+
+  void built(ProcessId by, const Record& next);  // A write is about to be sent: of a process that may be copied.
+  // What the first one has been asked and has sent is its copy's too. Once.
+  void copied(ProcessId original, ProcessId copy);
 
   void sent(ProcessId by, bool reads, const std::string& key);  // A conversation's insert, or a read.
   void got(ProcessId by, bool reads, const std::string& key);   // Its answer.
@@ -221,6 +230,7 @@ class Auditor {
     std::vector<Stored> history;
     std::vector<Stood> stood;
     std::optional<CallId> execution;  // The last one.
+    ProcessId writer = operators;     // Whose write stands there. operators: also what counts for both copies.
   };
   struct OwnerHash {
     std::size_t operator()(const Owner& owner) const noexcept;
@@ -238,8 +248,14 @@ class Auditor {
   [[nodiscard]] bool has_outlived(const Call& call) const;
   void seen(const Call& call, const Record& record, bool whenever) const;
   [[nodiscard]] bool passes(const Error& error) const;
-  [[nodiscard]] bool own_claim(const Call& call, const Record& record) const;
+  [[nodiscard]] bool own_claim(const Call& call, const Record& record);
   Call& call_of(CallId call);
+  [[nodiscard]] bool are_copies(ProcessId one, ProcessId other) const noexcept;
+  [[nodiscard]] bool share_claim(ProcessId one, ProcessId other, const Owner& owner) const;
+  // The calls that were given a claim: two if their process was copied, or none.
+  [[nodiscard]] std::vector<Call*> calls_with(const Owner& owner);
+  [[nodiscard]] Call* call_with(const Owner& owner, ProcessId process);
+  [[nodiscard]] const Call* twin_of(CallId call) const;
 
   const Rules rules_;
   Time now_{};
@@ -254,8 +270,12 @@ class Auditor {
   std::map<ProcessId, std::array<std::uint64_t, 32>> event_count_;
   std::map<ProcessId, std::array<std::uint64_t, 32>> expected_;
   std::set<std::string> offloaded_;
-  std::optional<CallId> rows_alone_;  // Whose rows were committed, and not yet the result.
-  std::uint64_t changes_ = 0;         // Of records.
+  std::pair<ProcessId, ProcessId> copies_{operators, operators};
+  std::map<ProcessId, std::set<std::pair<std::string, std::uint64_t>>> built_;  // Owners and revisions.
+  std::set<std::pair<std::string, std::uint64_t>> shared_;  // Those that were built before the copy was made, …
+  std::set<std::string> shared_owners_;                     // … and their owners.
+  std::optional<CallId> rows_alone_;                        // Whose rows were committed, and not yet the result.
+  std::uint64_t changes_ = 0;                               // Of records.
   Totals totals_;
 };
 

@@ -130,7 +130,7 @@ void Simulation::go_on(Process& process, CallId id) {
   while (work.next_step < work.steps) {
     const std::string name = "step" + std::to_string(work.next_step++);
     if (work.claim.step(name)) continue;  // Done by an attempt before this one.
-    std::string result = name + " of call " + std::to_string(id);
+    std::string result = name + " of call " + std::to_string(auditor_.call(id));
     if (config_.small && world_.chance(200)) result.append(length_of_step(work), 'x');
     act(work);
     auditor_.step_asked(id, name, result);
@@ -169,14 +169,15 @@ void Simulation::finish(Process& process, Work& work) {
   if (work.end != FinishKind::release) act(work);
   Result result;
   if (work.end == FinishKind::complete) {
-    result = Result::inlined("result of call " + std::to_string(id) + " for " + work.key);
+    result = Result::inlined("result of call " + std::to_string(auditor_.call(id)) + " for " + work.key);
     if (work.declined > 0) result.bytes += ", tried " + std::to_string(work.declined) + " times";
   }
   if (work.big && (work.end == FinishKind::complete || work.end == FinishKind::fail)) {
     result.bytes.append(config_.small ? 300 + world_.below(16'000) : 300, 'x');
   }
-  const Failure failure =
-      work.end == FinishKind::fail ? Failure{.code = "declined", .message = "call " + std::to_string(id)} : Failure{};
+  const Failure failure = work.end == FinishKind::fail
+                              ? Failure{.code = "declined", .message = "call " + std::to_string(auditor_.call(id))}
+                              : Failure{};
   auditor_.finish_asked(id, work.end, result, failure);
   const FinishKind kind = work.end;
   auto done = [this, &process, id, kind](Finish finish) {

@@ -20,6 +20,7 @@ void suit_dynamodb(Config& c, std::uint64_t seed, Bug bug) {
   c.told_error = Millis{500};
   c.hands_out = false;
   c.small = false;
+  c.copies = false;
   switch (bug) {
     case Bug::dynamodb_sends_no_token:
       c.declines = 600;
@@ -45,6 +46,7 @@ void suit_sqlite(Config& c, Bug bug) {
   c.told_error = c.skew = Millis{0};
   c.hands_out = false;
   c.small = false;
+  c.copies = false;
   c.forbids = false;
   if (bug == Bug::none) return;
   c.trouble = 150;
@@ -113,6 +115,9 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
       c.retention = Millis{20};
     }
   }
+  // Of what is between a caller and the server only requests can be cut in two: no transactions.
+  testing::SeededRandom copying(seed ^ 0x636F7079U);
+  c.copies = copying.chance(300) && !c.hands_out && !c.companions;
   if (bug != Bug::none) {  // A world in which it can show.
     c.processes = 3;
     c.keys = 3;
@@ -128,6 +133,12 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
     c.ghosts = true;
     c.retention = Millis{20};
     c.between_calls = Instant(200ms);
+  }
+  if (bug != Bug::none) c.copies = false;
+  if (bug == Bug::engine_adopts_copies || bug == Bug::copy_repeats_draws) {
+    c.copies = true;
+    c.hands_out = c.companions = false;
+    c.lease = Millis{5'000};
   }
   if (bug == Bug::store_commits_apart) c.companions = true;
   if (bug == Bug::offload_loses_results) c.offloads = true;

@@ -192,6 +192,7 @@ void Coverage::happened(const ClaimMachine& machine, const Before& before) {
 void Coverage::sent(const ClaimMachine& machine, const RecordPtr& next) {
   Machine& known = machines_[&machine];
   known.sent = next;
+  known.revisions.push_back(next->revision);
   const bool together = machine.op() == ClaimMachine::Op::complete && known.with_companion;
   sending_ = text_of(ops.at(index(*machine.op()))) + (together ? " with a companion" : "");
   states_[key_of(machine.record()->owner)] = state(machine);
@@ -220,6 +221,11 @@ std::string Coverage::event_of(const ClaimMachine& machine, const Answer& answer
   if (seen.state == State::failed) return "refused failed";
   if (is_released(seen)) return "refused released";
   if (revision_count(seen.revision) <= revision_count(known.revision)) return "refused earlier";
+  const auto& sent_before = machines_[&machine].revisions;
+  const bool is_explained =
+      leads_back(seen, known.revision) ||
+      std::any_of(sent_before.begin(), sent_before.end(), [&](std::uint64_t ours) { return leads_back(seen, ours); });
+  if (!is_explained) return "refused renewed-by-copy";
   return seen.on_lapse == OnLapse::hold && known.on_lapse != OnLapse::hold ? "refused held" : "refused extended";
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include <once/record.hpp>
 
@@ -70,6 +71,7 @@ class Coverage {
  private:
   struct Machine {
     RecordPtr sent;
+    std::vector<std::uint64_t> revisions = {};  // Of all that it has sent.
     bool with_companion = false;
   };
   template <class Enum>

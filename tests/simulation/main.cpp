@@ -158,6 +158,7 @@ int main(int count, char** arguments) {
       sum.digest = sum.digest * 31 + report.digest;
       sum.events += report.events;
       sum.crashes += report.crashes;
+      sum.copies += report.copies;
       sum.power_cuts += report.power_cuts;
       sum.pauses += report.pauses;
       sum.jumps += report.jumps;
@@ -192,10 +193,10 @@ int main(int count, char** arguments) {
             << "takeovers " << sum.totals.takeovers << ", recorded " << sum.totals.recorded << ", superseded "
             << sum.totals.superseded << ", lost " << sum.totals.lost << ", unrecorded " << sum.totals.unrecorded
             << ", writes " << sum.totals.writes << "\n"
-            << "crashes " << sum.crashes << ", power cuts " << sum.power_cuts << ", pauses " << sum.pauses
-            << ", clock jumps " << sum.jumps << ", requests in trouble " << sum.lost_answers << ", late writes "
-            << sum.late_writes << ", operator acts " << sum.operator_acts << ", effects " << sum.effects
-            << " of which repeated " << sum.doubled_effects << "\n";
+            << "crashes " << sum.crashes << ", copies " << sum.copies << ", power cuts " << sum.power_cuts
+            << ", pauses " << sum.pauses << ", clock jumps " << sum.jumps << ", requests in trouble "
+            << sum.lost_answers << ", late writes " << sum.late_writes << ", operator acts " << sum.operator_acts
+            << ", effects " << sum.effects << " of which repeated " << sum.doubled_effects << "\n";
   if (coverage().on && !coverage().report(std::cout, ONCE_SOURCE_FOLDER)) return 1;
   return 0;
 }

@@ -13,14 +13,18 @@ using namespace std::chrono_literals;
 // The network: a request of a process, its fate, its answer.
 void Simulation::ask(Host& host, std::uint64_t life, ProcessId id, Asking asking, Done done) {
   if (host.life() != life) return;  // The process is dead; no caller waits for the answer.
+  if (main_ != nullptr) {
+    Done uncounted = [done = std::move(done)](Answer&& answer) mutable {
+      const bool counts = std::exchange(coverage().on, false);
+      done(std::move(answer));
+      coverage().on = counts;
+    };
+    return main_->ask(host, life, auditor_.of(id), std::move(asking), std::move(uncounted));
+  }
   plant_in_request(asking);
   asks(id, asking);
-  struct Flight {
-    Asking asking;
-    Done done;
-    bool is_answered = false;
-  };
-  auto flight = std::make_shared<Flight>(Flight{std::move(asking), std::move(done), false});
+  auto flight = std::make_shared<Flight>(Flight{.by = id, .asking = std::move(asking), .done = std::move(done)});
+  if (config_.copies && copy_ == nullptr) flights_.push_back(flight);
   if (forgets_) {
     owed_[id].push_back([flight] {
       if (!flight->is_answered) flight->done(Answer::fail(ErrorKind::in_doubt, "the process ends"));
@@ -29,6 +33,7 @@ void Simulation::ask(Host& host, std::uint64_t life, ProcessId id, Asking asking
   const auto answer = [this, &host, life, id, flight](Instant at, Answer with) {
     if (host.life() != life) return;
     world_.at(at, &host, [this, id, flight, with = std::move(with)]() mutable {
+      if (flight->is_cut) return;
       if (options_.bug == Bug::engine_swallows_answers && world_.chance(3)) return;
       flight->is_answered = true;
       answers(id, flight->asking, std::move(with), flight->done);

@@ -31,15 +31,85 @@ namespace once::simulation {
 // What an engine draws: owners, jitter, and four bytes for each revision, which the planted bug makes none.
 class EngineRandom final : public Random {
  public:
-  EngineRandom(std::uint64_t seed, bool bare_revisions) : random_(seed), bare_revisions_(bare_revisions) {}
+  EngineRandom(std::uint64_t seed, bool bare_revisions)
+      : random_(std::in_place, seed), bare_revisions_(bare_revisions) {}
   void fill(std::span<std::uint8_t> out) noexcept override {
-    random_.fill(out);
+    random_->fill(out);
     if (bare_revisions_ && out.size() == sizeof(Stamp::random)) std::fill(out.begin(), out.end(), std::uint8_t{0});
   }
+  // The kernel draws other bytes for a copy of the process.
+  void draw_anew(std::uint64_t seed) { random_.emplace(seed); }
 
  private:
-  testing::SeededRandom random_;
+  std::optional<testing::SeededRandom> random_;
   const bool bare_revisions_;
+};
+
+// The world's auditor. Another world, in which a copy of a process lives on (copies.cpp), reports to it too: under the
+// number of the copy, and of its calls.
+class Watch {
+ public:
+  explicit Watch(Rules rules) : own_(std::move(rules)) {}
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void follow(const Watch& other, ProcessId original, ProcessId copy, CallId last) {
+    auditor_ = other.auditor_;
+    original_ = original;
+    copy_ = copy;
+    last_ = last;
+  }
+  [[nodiscard]] ProcessId of(ProcessId id) const noexcept { return id != operators && id == original_ ? copy_ : id; }
+  [[nodiscard]] CallId call(CallId id) const noexcept { return id <= last_ ? id + copied_calls : id; }
+  [[nodiscard]] Auditor& auditor() noexcept { return *auditor_; }
+
+  void at(Time now) { auditor_->at(now); }
+  void landed(ProcessId by, Wrote how, const std::string& key, const Seen& seen, const Record* next) {
+    auditor_->landed(of(by), how, key, seen, next);
+  }
+  void swept(const std::string& key) { auditor_->swept(key); }
+  void offloaded(const std::string& location) { auditor_->offloaded(location); }
+  void dropped(const std::string& location) { auditor_->dropped(location); }
+  void built(ProcessId by, const Record& next) { auditor_->built(of(by), next); }
+  void sent(ProcessId by, bool reads, const std::string& key) { auditor_->sent(of(by), reads, key); }
+  void got(ProcessId by, bool reads, const std::string& key) { auditor_->got(of(by), reads, key); }
+  void asked(CallId id, Auditor::Asked what) {
+    what.process = of(what.process);
+    auditor_->asked(call(id), what);
+  }
+  void answered(CallId id, const Begin& begin) { auditor_->answered(call(id), begin); }
+  void work_started(CallId id, const Claim& claim) { auditor_->work_started(call(id), claim); }
+  void finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
+    auditor_->finish_asked(call(id), kind, result, failure);
+  }
+  void step_asked(CallId id, const std::string& name, const std::string& result) {
+    auditor_->step_asked(call(id), name, result);
+  }
+  void charges(CallId id) { auditor_->charges(call(id)); }
+  void charged(CallId id) { auditor_->charged(call(id)); }
+  void finish_answered(CallId id, FinishKind kind, const Finish& finish, const std::string& step = {}) {
+    auditor_->finish_answered(call(id), kind, finish, step);
+  }
+  void handed_out(CallId id, const Result& result) { auditor_->handed_out(call(id), result); }
+  void not_handed_out(CallId id) { auditor_->not_handed_out(call(id)); }
+  void rows_committed(CallId id) { auditor_->rows_committed(call(id)); }
+  void transaction_landed(CallId id, const Record& next) { auditor_->transaction_landed(call(id), next); }
+  void outcome_told(CallId id, bool rolled_back) { auditor_->outcome_told(call(id), rolled_back); }
+  void hand_out_forgotten(CallId id) { auditor_->hand_out_forgotten(call(id)); }
+  void taken_back(CallId id) { auditor_->taken_back(call(id)); }
+  void told(ProcessId by, EventKind kind) { auditor_->told(of(by), kind); }
+  void copied(ProcessId original, ProcessId copy) { auditor_->copied(original, copy); }
+  void died(ProcessId process) { auditor_->died(of(process)); }
+  void end() { auditor_->end(); }
+  [[nodiscard]] const Auditor::Totals& totals() const noexcept { return auditor_->totals(); }
+  [[nodiscard]] const Record* shadow(const std::string& key) const { return auditor_->shadow(key); }
+
+ private:
+  Auditor own_;
+  Auditor* auditor_ = &own_;
+  ProcessId original_ = operators;
+  ProcessId copy_ = operators;
+  CallId last_ = 0;
 };
 
 class Simulation;
@@ -138,7 +208,7 @@ class Simulation {
   World& world() noexcept { return world_; }
   const Config& config() const noexcept { return config_; }
   bool calm() const noexcept { return calm_; }
-  const std::map<std::string, std::string>& blobs() const noexcept { return blobs_; }
+  const std::map<std::string, std::string>& blobs() const noexcept { return main_ != nullptr ? main_->blobs_ : blobs_; }
   void keep(const std::string& location, std::string bytes);
   void drop(const std::string& location);
 
@@ -166,7 +236,7 @@ class Simulation {
   [[nodiscard]] const std::map<std::string, Record>& records() const noexcept { return records_; }
   Auditor& auditor() {
     auditor_.at(world_.utc());
-    return auditor_;
+    return auditor_.auditor();
   }
   void crash(ProcessId id);
   void power_is_cut();  // Of all processes.
@@ -204,13 +274,29 @@ class Simulation {
     Instant pause{};
     std::unique_ptr<Transaction> transaction;
   };
+  struct Flight {
+    ProcessId by = 0;
+    Asking asking;
+    Done done;
+    bool is_answered = false;
+    bool is_cut = false;  // In a copy of its process: its answer goes to the other.
+  };
   struct Process {
     Process(World& world, std::int64_t drift, Millis offset) : host(world, drift, offset) {}
     Host host;
     ProcessId id = 0;
+    std::shared_ptr<EngineRandom> random;
     std::unique_ptr<Engine> engine;
     std::map<CallId, std::unique_ptr<Work>> works;
   };
+
+  void begin();
+  bool step();
+
+  // A process is doubled
+  void copy();
+  void live_on_as_copy(Simulation& other, ProcessId original, ProcessId copy);
+  void call_copy(std::size_t index);
 
   Rules rules() const;
   Millis draw_offset();
@@ -317,19 +403,23 @@ class Simulation {
     if (options_.trace == nullptr) return;
     std::string micros = std::to_string(std::chrono::floor<std::chrono::microseconds>(world_.now()).count());
     *options_.trace << std::string(micros.size() < 12 ? 12 - micros.size() : 0, ' ') << micros << " us  ";
-    *options_.trace << (who == operators ? std::string("--") : "p" + std::to_string(who)) << "  " << what << "  " << key
-                    << "  " << details() << '\n';
+    const ProcessId told = auditor_.of(who);
+    *options_.trace << (told == operators ? std::string("--") : "p" + std::to_string(told)) << "  " << what << "  "
+                    << key << "  " << details() << '\n';
   }
 
   void digest(const std::string& text, std::uint64_t a, std::uint64_t b);
 
-  const Options options_;
+  Options options_;
   World world_;
   const Config config_;
-  Auditor auditor_;
+  Watch auditor_;
   Report report_;
   std::unique_ptr<RealStore> real_;  // Null: the simulated store.
   std::exception_ptr violation_;
+  std::unique_ptr<Simulation> copy_;            // Where the copy of a process lives on.
+  Simulation* main_ = nullptr;                  // There: the world that it shares with all others.
+  std::vector<std::weak_ptr<Flight>> flights_;  // Until a process was copied.
   std::vector<std::unique_ptr<Process>> processes_;
   ProcessId last_process_ = operators;
   std::uint64_t calls_ = 0;

@@ -48,6 +48,8 @@ const char* to_string(Bug bug) {
       "engine_serves_expired",
       "engine_ignores_refusals",
       "clock_sleeps",
+      "engine_adopts_copies",
+      "copy_repeats_draws",
       "dynamodb_puts_unconditionally",
       "dynamodb_compares_no_revision",
       "dynamodb_transacts_unconditionally",
@@ -93,6 +95,7 @@ Report Simulation::run() {
     return play();
   } catch (Violation& violation) {
     violation.operations = calls_;
+    if (copy_ != nullptr) processes_.push_back(std::move(copy_->processes_.front()));
     for (auto& process : processes_) {
       try {
         stop(*process);
@@ -103,8 +106,7 @@ Report Simulation::run() {
   }
 }
 
-Report Simulation::play() {
-  coverage().begin_world();
+void Simulation::begin() {
   describe();
   if (options_.store == Which::dynamodb) real_ = make_dynamodb(*this);
   if (options_.store == Which::sqlite) real_ = make_sqlite(*this);
@@ -122,25 +124,52 @@ Report Simulation::play() {
   every(config_.between_operators, [this] { operate(); });
   if (config_.jumps) every(Instant(config_.lease) * 3, [this] { jump(); });
   every(Instant(config_.lease) * (config_.ghosts ? 1 : 20), [this] { sweep(); });
+  if (config_.copies) {
+    testing::SeededRandom when(options_.seed ^ 0x7768656EU);
+    const auto part = static_cast<std::int64_t>(1 + when.below(options_.operations));
+    world_.at(world_.now() + config_.between_calls * part / 2, nullptr, [this] { copy(); });
+  }
+}
+
+bool Simulation::step() {
+  if (copy_ == nullptr) return world_.step();
+  const Instant next = std::min(world_.next(), copy_->world_.next());
+  if (next == Instant::max()) return false;
+  const bool is_copys = copy_->world_.next() < world_.next();
+  world_.advance(next);
+  copy_->world_.advance(next);
+  if (!is_copys) return world_.step();
+  const bool counts = std::exchange(coverage().on, false);
+  const bool stepped = copy_->world_.step();
+  coverage().on = counts;
+  return stepped;
+}
+
+Report Simulation::play() {
+  coverage().begin_world();
+  begin();
   const std::uint64_t most = 1'000'000 + options_.operations * 2'000;
-  while (world_.step() && violation_ == nullptr) {
+  while (step() && violation_ == nullptr) {
     if (world_.events > most) throw Violation("answers: the world does not come to rest");
   }
   if (violation_ != nullptr) std::rethrow_exception(violation_);
   auditor_.end();
   if (real_ != nullptr) real_->check();
   for (auto& process : processes_) stop(*process);
+  if (copy_ != nullptr) copy_->stop(*copy_->processes_.front());
   report_.events = world_.events;
   report_.totals = auditor_.totals();
   return report_;
 }
 
 void Simulation::keep(const std::string& location, std::string bytes) {
+  if (main_ != nullptr) return main_->keep(location, std::move(bytes));
   blobs_[location] = std::move(bytes);
   auditor_.offloaded(location);
 }
 
 void Simulation::drop(const std::string& location) {
+  if (main_ != nullptr) return main_->drop(location);
   blobs_.erase(location);
   auditor_.at(world_.utc());
   auditor_.dropped(location);
@@ -175,6 +204,10 @@ void Simulation::arrive() {
   const std::uint64_t crowd = world_.chance(60) ? 2 + world_.below(8) : 1;
   const std::size_t key = world_.below(config_.keys);
   for (std::uint64_t i = 0; i < crowd && calls_ < options_.operations; ++i) {
+    if (copy_ != nullptr && world_.chance(300)) {
+      call_copy(key);
+      continue;
+    }
     Process& process = *processes_.at(world_.below(processes_.size()));
     if (process.engine == nullptr || process.host.stopped()) continue;
     call(process, key);
@@ -193,6 +226,7 @@ void Simulation::become_calm() {
   for (auto& process : processes_) {
     if (process->host.stopped()) process->host.resume();
   }
+  if (copy_ != nullptr) copy_->become_calm();
 }
 
 void Simulation::start(Process& process) {
@@ -211,7 +245,8 @@ void Simulation::start(Process& process) {
   options.holder = "p" + std::to_string(process.id);
   options.clock = process.host.clock();
   options.timers = process.host.timers();
-  options.random = std::make_shared<EngineRandom>(world_.random.next(), options_.bug == Bug::engine_repeats_revisions);
+  process.random = std::make_shared<EngineRandom>(world_.random.next(), options_.bug == Bug::engine_repeats_revisions);
+  options.random = process.random;
   if (config_.offloads) options.offload = std::make_shared<Bucket>(*this, process.host);
   if (config_.cached) options.cache_records = 20;
   options.observer = [this, id = process.id](const Event& event) {
@@ -410,7 +445,7 @@ void Simulation::describe() {
                   << (config_.small ? ", small records" : "") << (config_.companions ? ", companions" : "")
                   << (config_.hands_out ? ", hand-outs" : "") << (config_.forbids ? ", refusals as misuse" : "")
                   << (config_.misuses ? ", misuse" : "") << (config_.storms ? ", storms" : "")
-                  << (config_.differing ? ", differing callers" : "") << '\n';
+                  << (config_.differing ? ", differing callers" : "") << (config_.copies ? ", a copy" : "") << '\n';
 }
 
 void Simulation::digest(const std::string& text, std::uint64_t a, std::uint64_t b) {

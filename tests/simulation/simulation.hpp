@@ -51,6 +51,8 @@ enum class Bug : std::uint8_t {
   engine_serves_expired,       // Answers show results as if they never expired.
   engine_ignores_refusals,     // A holder's refused write is taken for one that did not arrive.
   clock_sleeps,                // A host's clock of leases stands still while the host does.
+  engine_adopts_copies,        // Whatever shows a claim's own owner is adopted, also what a copy of the process wrote.
+  copy_repeats_draws,          // A copy of a process draws the same random bytes as the process.
   // In what the DynamoDB store sends, …
   dynamodb_puts_unconditionally,       // A record is put under no condition.
   dynamodb_compares_no_revision,       // A put names only the owner.
@@ -95,7 +97,7 @@ struct Report {
   std::uint64_t events = 0;
   Auditor::Totals totals;
   std::uint64_t crashes = 0, power_cuts = 0, pauses = 0, jumps = 0, lost_answers = 0, late_writes = 0,
-                operator_acts = 0, effects = 0, doubled_effects = 0;
+                operator_acts = 0, effects = 0, doubled_effects = 0, copies = 0;
 };
 
 // Throws Violation.

@@ -10,6 +10,10 @@ namespace once::simulation {
 
 using namespace std::chrono_literals;
 
+namespace {
+constexpr const char* planted = "planted";
+}
+
 Answer Simulation::carry_out(ProcessId by, const Asking& asking) {
   auditor_.at(world_.utc());
   const Bug bug = by == operators ? Bug::none : options_.bug;
@@ -97,6 +101,7 @@ void Simulation::lands(ProcessId by, const Asking& asking, const Seen& seen, con
 void Simulation::asks(ProcessId id, const Asking& asking) {
   auditor_.at(world_.utc());
   if (asking.reads || asking.how == Wrote::insert) auditor_.sent(id, asking.reads, asking.key);
+  if (config_.copies && copy_ == nullptr && asking.next) auditor_.built(id, *asking.next);
   trace(id,
         asking.reads                   ? "read"
         : asking.how == Wrote::insert  ? "insert"
@@ -109,7 +114,8 @@ void Simulation::answers(ProcessId id, const Asking& asking, Answer answer, Done
   auditor_.at(world_.utc());
   if (asking.reads || asking.how == Wrote::insert) auditor_.got(id, asking.reads, asking.key);
   trace(id, "answer", asking.key, [&] { return describe(answer); });
-  const bool draws_more = config_.storms && !calm_ && answer.status == Answer::Status::failed && world_.chance(300);
+  const bool draws_more =
+      main_ == nullptr && config_.storms && !calm_ && answer.status == Answer::Status::failed && world_.chance(300);
   if (draws_more) strike(id, asking.key);
   const bool by_holder =
       !asking.reads && asking.how != Wrote::insert && (!asking.next || asking.next->owner == asking.seen.owner);
@@ -160,6 +166,17 @@ Answer Simulation::leave(ProcessId by, const Asking& asking, Answer answer) {
     answer.time = StoreTime{world_.utc(), Millis{0}};
   }
   if (by == operators || !answer.record) return answer;
+  if (options_.bug == Bug::engine_adopts_copies && !asking.reads && answer.status == Answer::Status::refused) {
+    const Owner own = asking.next ? asking.next->owner : asking.seen.owner;
+    Record explained = *answer.record;
+    // As if an operator had written it over what the claim knows.
+    const std::uint64_t known = asking.how == Wrote::insert ? asking.next->revision : asking.seen.revision;
+    if (explained.owner == own && explained.revision != known) {
+      explained.history.entries.push_back({.what = planted, .revision = explained.revision, .replaced = known});
+      answer.record = share(std::move(explained));
+    }
+    return answer;
+  }
   if (options_.bug == Bug::store_answers_another_key && world_.chance(10)) {
     answer.record = share(records_.begin()->second);
   } else if (options_.bug == Bug::engine_takes_live_claims && answer.record->state == State::in_progress) {
@@ -182,6 +199,9 @@ Answer Simulation::leave(ProcessId by, const Asking& asking, Answer answer) {
 void Simulation::plant_in_request(Asking& asking) {
   if (asking.how != Wrote::replace || asking.reads) return;
   const bool claims = !(asking.next->owner == asking.seen.owner);
+  if (options_.bug == Bug::engine_adopts_copies) {
+    std::erase_if(asking.next->history.entries, [](const HistoryEntry& entry) { return entry.what == planted; });
+  }
   switch (options_.bug) {
     case Bug::engine_deletes_claims:
       if (!claims && asking.next->state == State::in_progress && world_.chance(100)) {

@@ -42,6 +42,14 @@ bool World::step() {
   return true;
 }
 
+void World::keep_only(const Host& host) {
+  for (auto event = queue_.begin(); event != queue_.end();) {
+    const bool keeps = event->second.host == &host;
+    if (!keeps) when_.erase(event->first.second);
+    event = keeps ? std::next(event) : queue_.erase(event);
+  }
+}
+
 class Host::HostClock final : public Clock {
  public:
   explicit HostClock(const Host& host) : host_(host) {}

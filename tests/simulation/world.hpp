@@ -1,6 +1,7 @@
 // Virtual time: a queue of events, each of which may belong to a process that can be stopped, continued or killed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,6 +33,11 @@ class World {
   bool cancel(std::uint64_t id) noexcept;
   // Lets the next event happen. False if there is none.
   bool step();
+
+  // For two worlds with one time: when the next event is due; and this one goes on to the other's time.
+  [[nodiscard]] Instant next() const noexcept { return queue_.empty() ? Instant::max() : queue_.begin()->first.first; }
+  void advance(Instant to) noexcept { now_ = std::max(now_, to); }
+  void keep_only(const Host& host);  // All other events are gone.
 
   std::uint64_t below(std::uint64_t bound) { return random.below(bound); }
   bool chance(std::uint32_t in_a_thousand) { return random.chance(in_a_thousand); }

@@ -238,7 +238,8 @@ static Json history_json(const History& history) {
                        {"began_at", time_json(entry.began_at)},
                        {"at", time_json(entry.at)},
                        {"trace_id", trace_id_json(entry.trace)},
-                       {"span_id", span_id_json(entry.trace)}});
+                       {"span_id", span_id_json(entry.trace)},
+                       {"revision", entry.revision == 0 ? Json(nullptr) : Json(entry.revision)}});
   }
   return entries;
 }

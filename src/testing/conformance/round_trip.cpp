@@ -89,7 +89,9 @@ void largest_fields(Subject& subject) {
                                                        .attempt = std::numeric_limits<std::uint32_t>::max(),
                                                        .began_at = never,
                                                        .at = never,
-                                                       .trace = record.history.trace});
+                                                       .trace = record.history.trace,
+                                                       .revision = (std::uint64_t{1} << 53U) - 1,
+                                                       .replaced = (std::uint64_t{1} << 53U) - 1});
   record.input = std::string(Record::max_input_bytes, '\xFF');
   record.input_bytes = largest;
   record.steps = {{std::string(255, '\xFF'), std::string(1000, '\xFF')}, {std::string(255, 'b'), ""}};
