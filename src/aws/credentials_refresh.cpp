@@ -16,6 +16,7 @@
 #include <once/error.hpp>
 
 #include "platform/forks.hpp"
+#include "platform/snapshots.hpp"
 #include "platform/thread.hpp"
 
 namespace once::aws {
@@ -41,6 +42,7 @@ struct State {
 
   std::mutex mutex;
   std::shared_ptr<const Credentials> current;  // Null: none, or refused by the service.
+  unsigned found_at = 0;                       // The snapshots() when they were looked for.
   Time refresh_at = never;                     // When there are some.
   Credentials rejected;                        // The last rejected ones,
   std::uint64_t rejections = 0;                // and how many there were.
@@ -99,6 +101,7 @@ void run(State& state) {
     state.wanted = false;
     state.looking = true;
     const std::uint64_t rejections = state.rejections;
+    const unsigned looked_at = snapshots();
     lock.unlock();
     CredentialsAnswer found = look_once(state);
     const Time now = state.clock->now();
@@ -109,9 +112,14 @@ void run(State& state) {
       state.wanted = true;  // They were refused meanwhile. There may be newer ones.
       continue;
     }
+    if (looked_at != snapshots()) {
+      state.wanted = true;  // They may be those of before the snapshot.
+      continue;
+    }
     if (found.credentials != nullptr) {
       state.found_before = true;
       state.current = found.credentials;
+      state.found_at = looked_at;
       state.refresh_at = next_refresh(state, *found.credentials, now);
     } else {
       // It worked before, so the setup is right.
@@ -188,6 +196,7 @@ class RefreshingProvider final : public CredentialsProvider {
     {
       const std::lock_guard lock(state.mutex);
       const Time now = state.clock->now();
+      if (state.found_at != snapshots()) state.current = nullptr;
       if (state.current != nullptr && is_good(*state.current, now)) ready = state.current;
       if (ready == nullptr) {
         state.waiting.push_back(std::move(done));

@@ -35,6 +35,7 @@
 #include "platform/forks.hpp"
 #include "platform/look_up.hpp"
 #include "platform/shared_loop.hpp"
+#include "platform/snapshots.hpp"
 #include "text/ascii.hpp"
 #include "text/header.hpp"
 #include "tls/stream.hpp"
@@ -104,6 +105,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Steady::time_point deadline;
   Steady::time_point idle_since;
   std::unique_ptr<Exchange> exchange;
+  const unsigned made_at = snapshots();  // After another one, another copy of the process may have it too.
 
  private:
   void on_connected(error_code error);
@@ -164,6 +166,7 @@ class Host {
   bool literal_ = false;           // `name` is an address.
   bool resolving_ = false;
   std::optional<Steady::time_point> resolved_at_;
+  unsigned snapshots_ = snapshots();  // When the addresses were asked for.
 };
 
 // The loop's side of the client. Shared by the client, the loop's own thread and waiting callers; the last owner
@@ -482,7 +485,7 @@ void Host::pump() {
   while (!queue_.empty() && !idle_.empty()) {
     const auto connection = idle_.back()->shared_from_this();
     idle_.pop_back();
-    if (!connection->alive()) {
+    if (connection->made_at != snapshots() || !connection->alive()) {
       connection->close();
       drop(*connection);
       continue;
@@ -530,6 +533,7 @@ void Host::could_not_connect(Connection& connection, const Error& error) {
 
 bool Host::resolve() {
   if (literal_) return true;
+  if (std::exchange(snapshots_, snapshots()) != snapshots_) resolved_at_.reset();
   if (resolved_at_ && Steady::now() - *resolved_at_ < addresses_last) return true;
   if (resolving_) return false;
   resolving_ = true;

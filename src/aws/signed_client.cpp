@@ -13,6 +13,7 @@
 
 #include "aws/pace.hpp"
 #include "aws/signer.hpp"
+#include "platform/snapshots.hpp"
 #include "text/number.hpp"
 
 namespace once::aws {
@@ -173,6 +174,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     if (!answer.credentials) return fail(operation, answer.error.kind, answer.error.message);
     const SignedCall& call = operation->call;
     operation->answer.credentials = std::move(answer.credentials);
+    if (skew_from_.exchange(snapshots()) != snapshots()) skew_ms_ = 0;
     operation->signed_at = options_.clock->now() + Millis{skew_ms_};
     HttpRequest request{.method = call.method,
                         .tls = traits_.endpoint.tls,
@@ -383,7 +385,8 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
   Pace pace_;
   double tokens_;  // Of the retry budget.
 
-  std::atomic<Millis::rep> skew_ms_{0};  // The service's time minus ours, after it refused ours.
+  std::atomic<Millis::rep> skew_ms_{0};           // The service's time minus ours, after it refused ours …
+  std::atomic<unsigned> skew_from_{snapshots()};  // … since this snapshot of the process.
   std::atomic<std::uint64_t> calls_{0}, requests_{0}, retries_{0}, throttled_{0}, in_doubt_{0}, given_up_{0}, paced_{0},
       clock_corrections_{0}, damaged_{0}, false_times_{0};
 };

@@ -16,6 +16,7 @@
 #include "engine/engine_attempt.hpp"
 #include "engine/flights.hpp"
 #include "engine/heartbeats.hpp"
+#include "platform/snapshots.hpp"
 
 namespace once {
 
@@ -73,8 +74,11 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   Flights flights;
 
  private:
-  mutable std::mutex clock_mutex_;
-  StoreClock store_clock_;
+  void forget_time_before_snapshot() const noexcept;
+
+  mutable std::mutex clock_mutex_;  // Guards the next two.
+  mutable StoreClock store_clock_;
+  mutable unsigned learnt_at_ = snapshots();
 
   std::mutex told_mutex_;
   std::set<std::string, std::less<>> told_unprotected_;  // Operations reported on standard error.

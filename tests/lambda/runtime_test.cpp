@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,8 +29,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <once/engine/engine.hpp>
 #include <once/error.hpp>
 #include <once/frontends/lambda/local_api.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/platform/snapshot.hpp>
+#include <once/stores/memory.hpp>
 #include <once/testing/manual_time.hpp>
 
 #include "printed_outcome.hpp"
@@ -958,6 +964,189 @@ TEST(Log, IsOneLineOfPrintableText) {
   log_problem({.kind = Problem::fatal, .request_id = "", .message = "text"});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "once: response_refused: text (request id?)\nonce: fatal: text\n");
+}
+
+// ---- SnapStart
+
+RuntimeOptions snap_start_options() {
+  RuntimeOptions options = quiet_options();
+  options.snap_start = true;
+  return options;
+}
+
+// What happened, in its order, in the threads of a function and of a test.
+class Diary {
+ public:
+  void add(std::string what) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(std::move(what));
+  }
+  std::vector<std::string> all() {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> all_;
+};
+
+TEST(SnapStart, HooksSurroundTheSnapshot) {
+  LocalApi api({.snap_start = true});
+  Diary diary;
+  const SnapshotHook first([&] { diary.add("first before"); }, [&] { diary.add("first after"); });
+  const SnapshotHook second([&] { diary.add("second before"); }, [&] { diary.add("second after"); });
+  const std::function<Handler()> make = [&] {
+    diary.add("made");
+    return Handler([](std::string_view event, const Invocation&) { return std::string(event); });
+  };
+  Running running(api, make, snap_start_options());
+  auto answer = api.submit("17");
+  ASSERT_TRUE(api.wait_until([](const LocalApi::Counts& c) { return c.restoring == 1; }));
+  EXPECT_THAT(diary.all(), ElementsAre("made", "second before", "first before"));
+  EXPECT_EQ(api.counts().next, 0U) << "no event before the restore";
+  api.restore();
+  EXPECT_EQ(answer.get().body, "17");
+  EXPECT_THAT(diary.all(), ElementsAre("made", "second before", "first before", "first after", "second after"));
+  EXPECT_EQ(api.counts().connections, 2U) << "the connection of before the snapshot is not used again";
+  EXPECT_EQ(running.stop(), 0);
+  EXPECT_THAT(running.problems(), IsEmpty());
+}
+
+TEST(SnapStart, NothingIsCalledWithoutIt) {
+  LocalApi api;
+  Diary diary;
+  const SnapshotHook hook([&] { diary.add("before"); }, [&] { diary.add("after"); });
+  Running running(api, Handler([](std::string_view event, const Invocation&) { return std::string(event); }));
+  EXPECT_EQ(api.submit("17").get().body, "17");
+  EXPECT_EQ(api.counts().restores, 0U);
+  EXPECT_EQ(running.stop(), 0);
+  EXPECT_THAT(diary.all(), IsEmpty());
+}
+
+TEST(SnapStart, AHookThatFailsBeforeIsAnInitError) {
+  LocalApi api({.snap_start = true});
+  const SnapshotHook hook([] { throw FunctionError("PoolBusy", "a connection is in use"); });
+  Running running(api, Handler(), snap_start_options());
+  EXPECT_EQ(running.wait(), 1) << "there is no handler";
+  Running with_handler(api, Handler([](std::string_view, const Invocation&) { return ""; }), snap_start_options());
+  EXPECT_EQ(with_handler.wait(), 1);
+  EXPECT_EQ(api.init_error().error_type, "Runtime.BeforeSnapshotError");
+  EXPECT_EQ(api.init_error().error_message, "PoolBusy: a connection is in use");
+  EXPECT_EQ(api.counts().init_errors, 2U);
+  EXPECT_EQ(api.counts().restores, 0U) << "no snapshot";
+  EXPECT_THAT(with_handler.kinds(), ElementsAre(Problem::init_failed));
+}
+
+TEST(SnapStart, AHookThatFailsAfterIsARestoreError) {
+  LocalApi api({.snap_start = true});
+  api.restore();
+  const SnapshotHook hook([] {}, [] { throw FunctionError("NoDatabase", "it does not answer"); });
+  Running running(api, Handler([](std::string_view, const Invocation&) { return ""; }), snap_start_options());
+  EXPECT_EQ(running.wait(), 1);
+  EXPECT_EQ(api.init_error().error_type, "Runtime.AfterRestoreError");
+  EXPECT_EQ(api.init_error().error_message, "NoDatabase: it does not answer");
+  EXPECT_EQ(api.counts().restore_errors, 1U);
+  EXPECT_EQ(api.counts().next, 0U);
+  EXPECT_THAT(running.kinds(), ElementsAre(Problem::restore_failed));
+}
+
+TEST(SnapStart, ALostConnectionIsNoRestore) {
+  LocalApi api({.snap_start = true});
+  api.plan({.call = ApiCall::restore_next, .kind = Fault::reset_before});
+  api.plan({.call = ApiCall::restore_next, .kind = Fault::close_before});
+  api.restore();
+  Running running(api, Handler([](std::string_view event, const Invocation&) { return std::string(event); }),
+                  snap_start_options());
+  EXPECT_EQ(api.submit("17").get().body, "17");
+  EXPECT_EQ(api.counts().restores, 3U);
+  EXPECT_EQ(running.stop(), 0);
+  EXPECT_THAT(running.kinds(), ElementsAre(Problem::connection_lost, Problem::connection_lost));
+}
+
+TEST(SnapStart, StopsWhileItWaitsForTheRestore) {
+  LocalApi api({.snap_start = true});
+  Running running(api, Handler([](std::string_view, const Invocation&) { return ""; }), snap_start_options());
+  ASSERT_TRUE(api.wait_until([](const LocalApi::Counts& c) { return c.restoring == 1; }));
+  EXPECT_EQ(running.stop(), 0);
+}
+
+TEST(SnapStart, APlatformWithoutItEndsTheRuntime) {
+  LocalApi api;  // As on a platform that sets the variable and lacks the call.
+  Running running(api, Handler([](std::string_view, const Invocation&) { return ""; }), snap_start_options());
+  EXPECT_EQ(running.wait(), 1);
+  EXPECT_THAT(running.kinds(), ElementsAre(Problem::fatal));
+  EXPECT_THAT(running.told(), HasSubstr("status 404 NotFound when asked for the restore"));
+  RuntimeOptions many = snap_start_options();
+  many.concurrency = 2;
+  Running concurrent(api, Handler([](std::string_view, const Invocation&) { return ""; }), many);
+  EXPECT_EQ(concurrent.wait(), 1);
+  EXPECT_THAT(concurrent.told(), HasSubstr("one event at a time"));
+}
+
+TEST(SnapStart, IsReadFromTheEnvironment) {
+  ASSERT_EQ(setenv("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:9001", 1), 0);
+  for (const auto& [value, is_on] : {std::pair("snap-start", true), std::pair("on-demand", false)}) {
+    ASSERT_EQ(setenv("AWS_LAMBDA_INITIALIZATION_TYPE", value, 1), 0);
+    EXPECT_EQ(runtime_options_from_environment().snap_start, is_on) << value;
+  }
+  unsetenv("AWS_LAMBDA_INITIALIZATION_TYPE");
+  EXPECT_FALSE(runtime_options_from_environment().snap_start);
+  unsetenv("AWS_LAMBDA_RUNTIME_API");
+}
+
+// A snapshot with two copies, made by clone(2) when everything is ready for it: unlike fork(), no handler of the
+// process learns of it. The engine is used before.
+TEST(SnapStart, CopiesDrawOwnersOfTheirOwn) {
+  LocalApi api({.snap_start = true});
+  api.restore();
+  const auto serve = [&] {
+    EngineOptions engine_options;
+    engine_options.store = stores::make_memory_store();
+    engine_options.policy.heartbeat = false;
+    Engine engine(engine_options);
+    const auto claim = [&engine](const std::string& name) {
+      std::string owner;
+      const Outcome outcome = engine.run(engine.request(name, {}), [&](Context&) {
+        owner = blocking::get(*engine.options().store, engine.request(name, {}).key.stored()).record->owner.hex();
+        return Result::inlined("done");
+      });
+      return to_string(outcome.kind) == "executed" ? owner : std::string(to_string(outcome.kind));
+    };
+    claim("at init");
+    const SnapshotHook copies([] { static_cast<void>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0)); });
+    RuntimeOptions options = snap_start_options();
+    options.api = api.address();
+    const Handler handler = [&](std::string_view event, const Invocation&) {
+      const std::string owner = claim(std::string(event));
+      return json({{"pid", getpid()}, {"owner", owner}}).dump();
+    };
+    return run(handler, options);
+  };
+  const pid_t function = fork();
+  ASSERT_GE(function, 0);
+  if (function == 0) {
+    setpgid(0, 0);
+    _exit(serve());
+  }
+  setpgid(function, function);
+  std::set<std::string> owners;
+  std::set<int> pids;
+  // Each copy waits for an event, and is given one.
+  ASSERT_TRUE(api.wait_until([](const LocalApi::Counts& c) { return c.waiting == 2; }));
+  auto one = api.submit("order-17");
+  auto other = api.submit("order-17");
+  for (auto* answer : {&one, &other}) {
+    const json told = json::parse(answer->get().body);
+    owners.insert(told.at("owner").get<std::string>());
+    pids.insert(told.at("pid").get<int>());
+  }
+  EXPECT_EQ(api.counts().restores, 2U);
+  EXPECT_EQ(pids.size(), 2U);
+  EXPECT_EQ(owners.size(), 2U);
+  for (const std::string& owner : owners) EXPECT_EQ(owner.size(), 32U) << owner;
+  kill(-function, SIGKILL);
+  waitpid(function, nullptr, 0);
 }
 
 }  // namespace runtime_test

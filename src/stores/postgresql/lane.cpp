@@ -53,7 +53,7 @@ void Lane::pump() {
     return;
   }
   if (stage_ != Stage::idle || queue_.empty()) return;
-  if (!alive() || is_left_behind()) {
+  if (made_at_ != snapshots() || !alive() || is_left_behind()) {
     close();
     return connect();
   }
@@ -64,6 +64,7 @@ void Lane::pump() {
 void Lane::connect() {
   fatal_ = doomed_ = warned_ = false;
   fatal_message_.clear();
+  made_at_ = snapshots();
   connect_by_ = Steady::now() + io_.target.connect_timeout();
   turn_ = io_.turn;
   addresses_.assign(io_.target.names().size(), {});

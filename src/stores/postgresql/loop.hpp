@@ -25,6 +25,7 @@
 
 #include "platform/look_up.hpp"
 #include "platform/shared_loop.hpp"
+#include "platform/snapshots.hpp"
 #include "stores/postgresql/failure.hpp"
 #include "stores/postgresql/parameters.hpp"
 #include "stores/postgresql/target.hpp"
@@ -143,6 +144,7 @@ class Lane {
   const Kind kind_;
   Stage stage_ = Stage::closed;
   ConnectionPtr connection_;
+  unsigned made_at_ = 0;  // The snapshots() when it was. After another one, another copy of the process may have it.
   std::vector<std::vector<std::string>> addresses_;  // For each of the target's names.
   std::size_t looking_up_ = 0;                       // How many of them are under way.
   std::uint64_t epoch_ = 0;                          // Of connection_: see NewestServer.

@@ -61,7 +61,7 @@ struct SubmitOptions {
 };
 
 // The calls of a Runtime API.
-enum class ApiCall : std::uint8_t { next, response, error, init_error };
+enum class ApiCall : std::uint8_t { next, response, error, init_error, restore_next, restore_error };
 
 // A fault of one call. "Carried out": as without the fault, except for the answer.
 struct ApiFault {
@@ -88,6 +88,10 @@ struct LocalApiOptions {
       std::size_t{6} * 1024 * 1024 + 100;  // Larger ones get 413 (as in AWS's emulator: 6 MiB + 100).
   std::size_t max_stream_bytes = std::size_t{200} * 1024 * 1024;  // Of a streamed response: 200 MB on Lambda.
   std::size_t max_connections = 2'048;                            // Further ones are closed at once.
+
+  // Whether there are restore/next and restore/error, for functions with SnapStart. The function needs
+  // AWS_LAMBDA_INITIALIZATION_TYPE=snap-start. Each restore/next is answered after restore().
+  bool snap_start = false;
 
   // Points in an invocation at which on_point is called: on the API's thread. It must not block, throw or destroy the
   // LocalApi.
@@ -133,6 +137,9 @@ class LocalApi {
   };
   void function_died(const std::string& how, Waiting waiting = Waiting::stay, Callback<void()> done = nullptr);
 
+  // The snapshot was restored: answers restore/next, to those who wait for it and to later ones.
+  void restore();
+
   // Faults of a call happen in the planned order, one per call.
   void plan(ApiFault fault);
   void continue_paused();  // Continues all paused calls.
@@ -144,17 +151,21 @@ class LocalApi {
     std::uint64_t responses = 0;
     std::uint64_t errors = 0;
     std::uint64_t init_errors = 0;
-    std::uint64_t refused = 0;  // Answered with 4xx, faults aside.
-    std::uint64_t waiting = 0;  // Requests for an event that wait for one, now.
-    std::uint64_t queued = 0;   // Events that wait for a request, now.
-    std::uint64_t running = 0;  // Given and not ended, now.
-    std::uint64_t paused = 0;   // Calls paused by faults, or by on_point, now.
+    std::uint64_t restores = 0;  // restore/next.
+    std::uint64_t restore_errors = 0;
+    std::uint64_t restoring = 0;  // Requests for the restore that wait for it, now.
+    std::uint64_t refused = 0;    // Answered with 4xx, faults aside.
+    std::uint64_t waiting = 0;    // Requests for an event that wait for one, now.
+    std::uint64_t queued = 0;     // Events that wait for a request, now.
+    std::uint64_t running = 0;    // Given and not ended, now.
+    std::uint64_t paused = 0;     // Calls paused by faults, or by on_point, now.
   };
   [[nodiscard]] Counts counts() const;
   // Waits until `condition` holds. False if it does not within `limit`. Not on the API's thread.
   bool wait_until(const std::function<bool(const Counts&)>& condition, Millis limit = Millis{20'000}) const;
 
-  // The function's last init error, as an InvocationOutcome of Kind::error. `kind` is `dropped` if there was none.
+  // The function's last init or restore error, as an InvocationOutcome of Kind::error. `kind` is `dropped` if there was
+  // none.
   [[nodiscard]] InvocationOutcome init_error() const;
 
  private:

@@ -60,8 +60,10 @@ struct RuntimeProblem {
     response_in_doubt,  // The connection was lost while an answer was posted, and the platform has not confirmed it.
     event_refused,      // An event was over RuntimeOptions::max_event_bytes. It got an error answer.
     connection_lost,    // The connection was lost during a request for an event. The request is repeated.
-    init_failed,  // The handler could not be created (with its message), or the options are invalid. run() returns 1.
-    fatal,        // The platform does not answer, or answers 500. run() returns 1.
+    init_failed,     // The handler could not be created or a hook before the snapshot failed (with its message), or the
+                     // options are invalid. run() returns 1.
+    restore_failed,  // A hook after the restore failed (with its message). run() returns 1.
+    fatal,           // The platform does not answer, or answers 500. run() returns 1.
   };
   Kind kind = Kind::fatal;
   std::string request_id;  // Empty: no invocation is concerned.
@@ -89,6 +91,13 @@ struct RuntimeOptions {
   // the platform.
   std::size_t max_response_bytes = lambda::max_event_bytes;
 
+  // SnapStart: the platform takes a snapshot of this process when it is initialised, and serves events from copies of
+  // it. After the handler was made, run() calls before_snapshot() (once/platform/snapshot.hpp), waits until it is
+  // restored, and calls after_restore(). An exception of a hook before is an init error of type
+  // Runtime.BeforeSnapshotError, one after a restore error of type Runtime.AfterRestoreError; hooks after the restore
+  // have 10 s. Needs concurrency 1. (AWS, "Implementing SnapStart hooks for container images".)
+  bool snap_start = false;
+
   // With concurrency 1: sets the environment variable _X_AMZN_TRACE_ID to each invocation's trace id, for X-Ray's SDKs.
   // Not for two runtimes in one process.
   bool trace_in_environment = true;
@@ -109,8 +118,9 @@ struct RuntimeOptions {
   std::function<void(const RuntimeProblem&)> on_problem = log_problem;
 };
 
-// From AWS_LAMBDA_RUNTIME_API and AWS_LAMBDA_MAX_CONCURRENCY (default 1). Throws Exception(misuse) if the first is not
-// set, or the second is not a number from 1 to 1600.
+// From AWS_LAMBDA_RUNTIME_API, AWS_LAMBDA_MAX_CONCURRENCY (default 1), and AWS_LAMBDA_INITIALIZATION_TYPE: snap_start
+// if that is "snap-start". Throws Exception(misuse) if the first is not set, or the second is not a number from 1 to
+// 1600.
 RuntimeOptions runtime_options_from_environment();
 
 // Serves until the platform ends it. Returns 0 after SIGTERM or `stop`, 1 after a reported problem: then the process

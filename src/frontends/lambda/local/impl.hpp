@@ -81,6 +81,7 @@ class LocalApi::Impl {
   void count_lists() {
     count([&](Counts& c) {
       c.waiting = waiting.size();
+      c.restoring = restoring.size();
       c.queued = queue.size();
       c.running = running.size();
       c.paused = paused.size() + stuck;
@@ -110,6 +111,8 @@ class LocalApi::Impl {
 
   std::set<SessionPtr> sessions;
   std::deque<std::pair<SessionPtr, std::optional<ApiFault>>> waiting;
+  std::vector<SessionPtr> restoring;  // They wait for restore().
+  bool is_restored = false;
   std::deque<InvocationPtr> queue;
   std::map<std::string, InvocationPtr, std::less<>> running;
   std::map<ApiCall, std::deque<ApiFault>> faults;
@@ -137,6 +140,7 @@ class LocalApi::Impl::Session : public std::enable_shared_from_this<Session> {
   void watch();
   void send_event(const InvocationPtr& invocation, const std::optional<ApiFault>& fault, const std::string& head);
   void send(unsigned status, std::string body, Callback<void()> sent = nullptr);
+  void send_restored();
 
  private:
   static bool after(const ApiFault& fault);

@@ -298,6 +298,15 @@ void LocalApi::function_died(const std::string& how, Waiting waiting, Callback<v
   });
 }
 
+void LocalApi::restore() {
+  asio::dispatch(impl_->io, [impl = impl_.get()] {
+    impl->is_restored = true;
+    const auto restoring = std::exchange(impl->restoring, {});
+    impl->count_lists();
+    for (const auto& session : restoring) session->send_restored();
+  });
+}
+
 void LocalApi::plan(ApiFault fault) {
   asio::dispatch(impl_->io, [impl = impl_.get(), fault] { impl->faults[fault.call].push_back(fault); });
 }

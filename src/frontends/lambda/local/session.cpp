@@ -50,9 +50,11 @@ std::optional<ApiRoute> route_of(lhttp::verb method, std::string_view target) {
   if (!target.starts_with(api_base)) return std::nullopt;
   target.remove_prefix(api_base.size());
   if (method == lhttp::verb::get) {
+    if (target == "restore/next") return ApiRoute{.call = ApiCall::restore_next, .id = {}};
     return target == "invocation/next" ? std::optional<ApiRoute>(ApiRoute{}) : std::nullopt;
   }
   if (method != lhttp::verb::post) return std::nullopt;
+  if (target == "restore/error") return ApiRoute{.call = ApiCall::restore_error, .id = {}};
   if (target == "init/error") return ApiRoute{.call = ApiCall::init_error, .id = {}};
   constexpr std::string_view prefix = "invocation/";
   if (!target.starts_with(prefix)) return std::nullopt;
@@ -81,6 +83,7 @@ void LocalApi::Impl::Session::close(bool reset) {
   socket_.close(ignored);
   const auto self = shared_from_this();
   std::erase_if(server_.waiting, [&](const auto& one) { return one.first == self; });
+  std::erase(server_.restoring, self);
   if (std::exchange(stuck_, false)) --server_.stuck;
   server_.sessions.erase(self);
   server_.count([](Counts& c) { --c.open; });
@@ -147,6 +150,12 @@ void LocalApi::Impl::Session::send(unsigned status, std::string body, Callback<v
                     });
 }
 
+void LocalApi::Impl::Session::send_restored() {
+  error_code ignored;
+  socket_.cancel(ignored);  // The watch.
+  send(200, "");
+}
+
 bool LocalApi::Impl::Session::after(const ApiFault& fault) {
   return fault.kind == ApiFault::Kind::reset_after || fault.kind == ApiFault::Kind::close_after;
 }
@@ -183,7 +192,10 @@ void LocalApi::Impl::Session::on_head() {
   const auto& request = parser_->get();
   const auto target = request.target();
   auto route = route_of(request.method(), std::string_view(target.data(), target.size()));
-  if (!route) return refuse(404, "NotFound", "the Runtime API has no such call");
+  // AWS's emulator has them only for functions with SnapStart (rapi/router.go).
+  const bool snapshots = route && (route->call == ApiCall::restore_next || route->call == ApiCall::restore_error);
+  if (!route || (snapshots && !server_.options.snap_start))
+    return refuse(404, "NotFound", "the Runtime API has no such call");
   route_ = *std::move(route);
   fault_ = server_.take_fault(route_.call);
   if (fault_ && fault_->kind == ApiFault::Kind::refuse_early) {
@@ -255,6 +267,12 @@ void LocalApi::Impl::Session::count_call() {
       case ApiCall::init_error:
         ++c.init_errors;
         return;
+      case ApiCall::restore_next:
+        ++c.restores;
+        return;
+      case ApiCall::restore_error:
+        ++c.restore_errors;
+        return;
     }
   });
 }
@@ -291,6 +309,12 @@ void LocalApi::Impl::Session::carry_out() {
     if (server_.queue.empty()) server_.see(Point::waiting, {});
     return server_.match();
   }
+  if (route_.call == ApiCall::restore_next) {
+    if (server_.is_restored) return send(200, "");
+    server_.restoring.push_back(shared_from_this());
+    watch();
+    return server_.count_lists();
+  }
   InvocationOutcome outcome;
   outcome.kind = route_.call == ApiCall::response ? InvocationOutcome::Kind::response : InvocationOutcome::Kind::error;
   outcome.content_type = header("Content-Type");
@@ -304,7 +328,7 @@ void LocalApi::Impl::Session::carry_out() {
     outcome.error_body = std::move(body);
     read_error(outcome);
   }
-  if (route_.call == ApiCall::init_error) return take_init_error(outcome);
+  if (route_.call == ApiCall::init_error || route_.call == ApiCall::restore_error) return take_init_error(outcome);
   const InvocationPtr invocation = of_this_attempt();
   if (!invocation) {
     server_.count([](Counts& c) { ++c.refused; });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <once/error.hpp>
+#include <once/platform/snapshot.hpp>
 
 #include "frontends/lambda/runtime/trace_variable.hpp"
 #include "frontends/lambda/runtime/worker.hpp"
@@ -42,6 +43,10 @@ std::string wrong_with(const RuntimeOptions& options) {
   if (options.attempts < 1 || options.attempts > max_attempts) {
     return "attempts must be from 1 to 100, not " + std::to_string(options.attempts);
   }
+  if (options.snap_start && options.concurrency != 1) {
+    return "a function with SnapStart handles one event at a time: concurrency must be 1, not " +
+           std::to_string(options.concurrency);
+  }
   if (options.pause < Millis{0} || options.pause > Millis{10'000}) return "pause must be from 0 to 10 s";
   return {};
 }
@@ -57,11 +62,31 @@ int fail_init(const RuntimeOptions& options, const ErrorAnswer& failure, const s
   if (auto address = runtime::parse_api(options.api)) {
     RuntimeOptions usable = options;
     usable.concurrency = 1;
+    usable.snap_start = false;
     if (!wrong_with(usable).empty()) usable = {.api = options.api, .on_problem = options.on_problem};
     runtime::Shared shared(usable, *std::move(address));
     runtime::Worker(shared).post_init_error(failure);
   }
   return 1;
+}
+
+// Waits for the restore, and calls the hooks after it. False: it was stopped, or the runtime ends.
+bool restored(runtime::Worker& worker, runtime::Shared& shared) {
+  if (!worker.wait_for_restore()) return false;
+  try {
+    after_restore();
+    return true;
+  } catch (const abi::__forced_unwind&) {
+    throw;  // As below.
+  } catch (...) {
+    // An exception of a hook is a restore error, which the platform shows to the caller.
+    const ErrorAnswer failure = runtime::describe_exception();
+    const std::string message = failure.header() + ": " + failure.message;
+    shared.failed = true;
+    shared.report(ProblemKind::restore_failed, "", "a hook after the restore failed: " + message);
+    worker.post_restore_error({"Runtime.AfterRestoreError", message});
+    return false;
+  }
 }
 
 int serve(const AnyHandler& handler, const RuntimeOptions& options) {
@@ -76,7 +101,8 @@ int serve(const AnyHandler& handler, const RuntimeOptions& options) {
   } catch (const std::system_error& error) {
     shared.fail("", std::string("cannot start ") + std::to_string(options.concurrency) + " threads: " + error.what());
   }
-  runtime::Worker(shared).serve(handler);
+  runtime::Worker worker(shared);
+  if (!options.snap_start || restored(worker, shared)) worker.serve(handler);
   for (std::thread& thread : threads) thread.join();
   return shared.failed ? 1 : 0;
 }
@@ -97,6 +123,8 @@ std::string_view to_string(RuntimeProblem::Kind kind) noexcept {
       return "connection_lost";
     case ProblemKind::init_failed:
       return "init_failed";
+    case ProblemKind::restore_failed:
+      return "restore_failed";
     case ProblemKind::fatal:
       return "fatal";
   }
@@ -120,6 +148,9 @@ RuntimeOptions runtime_options_from_environment() {
                     "`once lambda invoke`");
   }
   options.api = api;
+  // AWS, "Defined runtime environment variables".
+  const char* const initialization = std::getenv("AWS_LAMBDA_INITIALIZATION_TYPE");
+  options.snap_start = initialization != nullptr && std::string_view(initialization) == "snap-start";
   if (const char* const concurrency = std::getenv("AWS_LAMBDA_MAX_CONCURRENCY"); concurrency != nullptr) {
     const std::string_view text = concurrency;
     options.concurrency = text::parse_whole<decltype(options.concurrency)>(text).value_or(0);
@@ -169,6 +200,18 @@ int run(Function function, const RuntimeOptions& options) {
   }
   if (!std::visit([](const auto& callable) { return static_cast<bool>(callable); }, handler)) {
     return fail_init(options, {"Runtime.NoHandler", "there is no handler"}, "there is no handler");
+  }
+  if (options.snap_start) {
+    try {
+      before_snapshot();
+    } catch (const abi::__forced_unwind&) {
+      throw;  // As above.
+    } catch (...) {
+      const ErrorAnswer failure = runtime::describe_exception();
+      const std::string message = failure.header() + ": " + failure.message;
+      return fail_init(options, {"Runtime.BeforeSnapshotError", message},
+                       "a hook before the snapshot failed: " + message);
+    }
   }
   return serve(handler, options);
 }

@@ -100,10 +100,48 @@ void Worker::serve(const AnyHandler& handler) {
 
 // --- asking ---
 
+std::string Worker::get_request(std::string_view path) const {
+  std::string request = "GET ";
+  request.append(base_path).append(path).append(" HTTP/1.1\r\nHost: ").append(shared_.address.text());
+  return request.append("\r\nUser-Agent: once\r\n\r\n");
+}
+
+// The platform takes the snapshot while the request waits for its response, 200, which each restored copy gets (AWS's
+// emulator, handler/restorenext.go; AWS, "Implementing SnapStart hooks for container images").
+bool Worker::wait_for_restore() {
+  const std::string request = get_request("restore/next");
+  for (unsigned attempt = 1;; ++attempt) {
+    ApiAnswer answer;
+    Trouble trouble = Trouble::lost;
+    if (connection_.connect_if_needed()) {
+      connection_.send_all(std::array{std::string_view(request)});
+      trouble = connection_.read_answer(answer, max_answer_bytes, &shared_.stop);
+    }
+    if (trouble == Trouble::stopped) return false;
+    if (trouble == Trouble::none && answer.result_int() == 200) {
+      connection_.disconnect();  // It may be from before the snapshot.
+      return true;
+    }
+    if (trouble != Trouble::lost) {
+      shared_.fail("", "the Runtime API answered with " + said(answer) +
+                           " when asked for the restore from a snapshot; the runtime ends");
+      return false;
+    }
+    if (attempt >= shared_.options.attempts) {
+      shared_.fail("", "the Runtime API did not answer when asked for the restore from a snapshot, " +
+                           std::to_string(attempt) + " times in a row: " + connection_.problem() +
+                           "; the runtime ends");
+      return false;
+    }
+    shared_.report(
+        ProblemKind::connection_lost, "",
+        "asking the Runtime API for the restore from a snapshot failed: " + connection_.problem() + "; asking again");
+    if (shared_.stop.wait(pause_after(attempt))) return false;
+  }
+}
+
 std::optional<Worker::NextEvent> Worker::ask() {
-  const std::string request = "GET " + std::string(base_path) +
-                              "invocation/next HTTP/1.1\r\nHost: " + shared_.address.text() +
-                              "\r\nUser-Agent: once\r\n\r\n";
+  const std::string request = get_request("invocation/next");
   for (unsigned attempt = 1;; ++attempt) {
     ApiAnswer answer;
     Trouble trouble = Trouble::lost;
@@ -205,9 +243,8 @@ void Worker::post_response(const std::string& id, std::string_view response) {
   judge_response(id, answer, response.size());
 }
 
-void Worker::post_failure(const std::string& id, const ErrorAnswer& failure) {
+void Worker::post_error(const std::string& path, const std::string& id, const ErrorAnswer& failure) {
   ApiAnswer answer;
-  const std::string path = id.empty() ? "init/error" : "invocation/" + id + "/error";
   if (!post(path, failure_headers(failure), failure.body(), id, answer)) return;
   if (answer.result_int() / 100 != 2) {
     shared_.report(ProblemKind::response_refused, id, "the platform did not take the error answer: " + said(answer));

@@ -38,7 +38,11 @@ class Worker {
   explicit Worker(Shared& shared) : shared_(shared), connection_(shared.address) {}
 
   void serve(const AnyHandler& handler);  // Until it is stopped, or the runtime ends.
-  void post_init_error(const ErrorAnswer& failure) { post_failure("", failure); }
+  // For SnapStart: lets the platform take the snapshot, and returns in each copy. False: it is stopped, or the runtime
+  // ends.
+  bool wait_for_restore();
+  void post_init_error(const ErrorAnswer& failure) { post_error("init/error", "", failure); }
+  void post_restore_error(const ErrorAnswer& failure) { post_error("restore/error", "", failure); }
 
  private:
   struct NextEvent {
@@ -60,12 +64,16 @@ class Worker {
   void answer_unsent(const std::string& id);
 
   void post_response(const std::string& id, std::string_view response);
-  void post_failure(const std::string& id, const ErrorAnswer& failure);  // `id` empty: at init.
+  void post_failure(const std::string& id, const ErrorAnswer& failure) {
+    post_error("invocation/" + id + "/error", id, failure);
+  }
+  void post_error(const std::string& path, const std::string& id, const ErrorAnswer& failure);
 
   // Retries a post: its path names the invocation, for which the platform accepts only one answer. False: no answer
   // came, which was reported.
   bool post(const std::string& path, const std::string& headers, std::string_view body, const std::string& id,
             ApiAnswer& answer);
+  [[nodiscard]] std::string get_request(std::string_view path) const;
   [[nodiscard]] std::string post_head(std::string_view path, std::string_view headers) const;
 
   // The platform answered, and not with 5xx.
