@@ -373,6 +373,8 @@ void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out)
   // After a failed try the write needs its result again.
   const bool took_result = current_->op == Op::complete || current_->op == Op::fail;
   if (took_result && answer.status != Answer::Status::done) *result_ = sent.next->result;
+  // Also after a refusal: the network may have delivered it twice, and this is the answer to the second one.
+  if (answer.status != Answer::Status::done && !doubtful_.next) may_be_stored_.push_back(sent.next->revision);
   switch (answer.status) {
     case Answer::Status::done:
       return on_written(std::move(sent), answer.place, moment, out);
@@ -511,7 +513,6 @@ void ClaimMachine::lose(RecordPtr seen, Uptime since, Actions& out) {
 void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment, Actions& out) {
   Write& write = *current_;
   Error& error = answer.error;
-  if (!doubtful_.next) may_be_stored_.push_back(sent.next->revision);
   const Uptime now = moment.uptime;
   const Uptime deadline = overdue_ && write.op == Op::renew ? give_up_at_ : trusted_until_;
   const bool finish = is_finish(write.op);

@@ -299,8 +299,8 @@ class ClaimMachine {
   // What current_ sent when an answer was lost. That try may still arrive, so every retry repeats its bytes: two
   // different writes must not have the same revision. Empty: no try is in doubt.
   Sent doubtful_;
-  // The revisions of all writes over record_ that failed: one of them may be stored. Also one that was answered as not
-  // carried out, because the network may deliver it again. Empty when record_ is another.
+  // The revisions of all writes over record_ that failed or were refused: one of them may be stored, because the
+  // network may deliver it twice. Empty when record_ is another.
   boost::container::small_vector<std::uint64_t, 2> may_be_stored_;
   std::uint64_t turn_ = 0;  // Of the current retry.
   FinishDone handed_done_;
