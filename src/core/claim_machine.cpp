@@ -94,6 +94,7 @@ void ClaimMachine::beat(Uptime now, Actions& out) {
   if (overdue_ && now >= give_up_at_ + policy_.lease) give_up_at_ = now + policy_.lease;  // It slept again.
   if (overdue_ && now >= give_up_at_) {
     given_up_ = true;
+    std::erase_if(queue_, [](const Write& write) { return write.op == Op::renew; });
     if (current_ && current_->op == Op::renew && phase_ != Phase::sent) drop_current(out);
     return out.add(StopWork{});
   }
@@ -104,7 +105,7 @@ void ClaimMachine::beat(Uptime now, Actions& out) {
 }
 
 void ClaimMachine::note(std::string_view text, Actions& out) {
-  if (ended_ || lost_ || finishing_) return;
+  if (ended_ || lost_ || given_up_ || finishing_) return;
   if (!text.empty()) unwritten_note_ = clean_text(text);
   if (queue_.empty()) queue_.emplace_back();
   pump(out);
@@ -418,7 +419,7 @@ void ClaimMachine::trust(const Sent& sent, const Moment& moment) {
   trusted_until_ = trusted_until(policy_, sent.counted_at, error);
   const bool settled = !heartbeats() || trusted_until_ >= sent.counted_at + renew_interval();
   unsettled_ = settled ? 0 : unsettled_ + 1;
-  if (!settled && unsettled_ <= most_unsettled && queue_.empty()) queue_.emplace_back();
+  if (!settled && !given_up_ && unsettled_ <= most_unsettled && queue_.empty()) queue_.emplace_back();
 }
 
 // Steps and notes that came during the write are still to be written.

@@ -317,7 +317,7 @@ class ClaimMachine {
   bool lost_to_copy_ = false;   // … or a copy of this process.
   bool overdue_ = false;        // The lease has ended by our own clock …
   Uptime give_up_at_{};         // … and is renewed until then.
-  bool given_up_ = false;       // It was not. Only a caller's write is still tried.
+  bool given_up_ = false;       // It was not. Only steps and the finish are still tried.
   unsigned unsettled_ = 0;      // How many leases in a row are not trusted until the next heartbeat.
 };
 
