@@ -724,7 +724,8 @@ std::size_t ClaimMachine::inline_limit() const noexcept {
 
 void ClaimMachine::tell(Notice notice, Uptime since, Actions& out, const RecordPtr& record,
                         std::optional<Error> error) const {
-  if (!setting_.is_observed) return;
+  const bool is_signal = notice == Notice::unrecorded || notice == Notice::finish_refused;
+  if (!setting_.is_observed && !is_signal) return;
   out.add(Tell{.notice = notice, .since = since, .record = record, .error = std::move(error)});
 }
 

@@ -154,7 +154,7 @@ class ClaimMachine {
 
   struct Setting {
     std::size_t max_record_bytes = 0;  // Of the store.
-    bool is_observed = false;          // Otherwise there are no Tell actions.
+    bool is_observed = false;          // Otherwise there are Tell actions of unrecorded and finish_refused only.
   };
   // `attempt` and `policy` must outlive it. `leased_at`: when the claim's write was sent. `claimed_at`: when its answer
   // came. `until`: its trusted_until().

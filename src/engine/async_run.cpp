@@ -32,6 +32,11 @@ void AsyncRun::start(std::optional<Request> request, std::string_view operation,
     return end({.error = std::current_exception()});
   }
   if (known) return begun(std::move(*known));
+  if (*core_->options.disabled) {
+    attempt_ = core_->attempt_of(std::move(*request), policy_);
+    state_ = State::ready;
+    return ready();
+  }
   claim(core_->attempt_of(std::move(*request), policy_));
 }
 
@@ -112,7 +117,7 @@ Context* AsyncRun::begin_work() {
   if (claim_) {
     lost_.emplace(claim_.stop_token(), [this] { stop_.request_stop(); });
   } else {
-    if (key != nullptr) operation_ = key->substr(0, key->find('#'));
+    if (key != nullptr) operation_ = scope_of(*key);
     core_->tell_unprotected(operation_, key == nullptr ? std::string_view() : std::string_view(*key));
   }
   context_.reset(new Context(*core_, claim_ ? &claim_ : nullptr, key));

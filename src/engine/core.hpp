@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
@@ -44,8 +45,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // the thread waits.
   [[nodiscard]] EffectivePolicy take_in(Request& request) const;
 
-  // Reports that work of `operation` runs without a claim: to the observer each time, otherwise to standard error once
-  // for each operation. No other code of the library prints.
+  // Reports that work of `operation` runs without a claim: to the observer each time, otherwise to standard error.
+  // There it is once for each operation, or each time if protection is switched off.
   void tell_unprotected(std::string_view operation, std::string_view key);
 
   // Whether the bytes are offloaded, compressed or sealed.
@@ -61,8 +62,11 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // A caller gets the error. For the tracer, as store_error was reported already.
   void tell_failed(const Attempt& attempt, const Error& error) const;
 
+  // To the observer. Without one, what must not go unnoticed (unrecorded, finish_refused, unknown) goes to standard
+  // error, once for each operation and kind. No other code of the library prints.
   void tell(const Event& event) const {
-    if (options.observer) options.observer(event);
+    if (options.observer) return options.observer(event);
+    if (is_signal(event.kind)) warn(event);
   }
 
   EngineOptions options;
@@ -75,13 +79,19 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
  private:
   void forget_time_before_snapshot() const noexcept;
+  static bool is_signal(EventKind kind) noexcept {
+    return kind == EventKind::unrecorded || kind == EventKind::finish_refused || kind == EventKind::unknown;
+  }
+  void warn(const Event& event) const;
+  // Writes "once: 'OPERATION' TEXT" to standard error, once for each operation and kind.
+  void warn_once(EventKind kind, std::string_view operation, std::string_view text) const;
 
   mutable std::mutex clock_mutex_;  // Guards the next two.
   mutable StoreClock store_clock_;
   mutable unsigned learnt_at_ = snapshots();
 
-  std::mutex told_mutex_;
-  std::set<std::string, std::less<>> told_unprotected_;  // Operations reported on standard error.
+  mutable std::mutex told_mutex_;
+  mutable std::set<std::pair<EventKind, std::string>> told_;  // What was reported on standard error.
 };
 
 }  // namespace once

@@ -15,10 +15,12 @@
 #include <once/engine/exceptions.hpp>
 #include <once/engine/tracer.hpp>
 #include <once/engine/within_invocation.hpp>
+#include <once/platform/environment.hpp>
 #include <once/platform/system.hpp>
 
 #include "engine/claim_state.hpp"
 #include "engine/core.hpp"
+#include "engine/disabled_store.hpp"
 #include "engine/handing.hpp"
 #include "engine/run.hpp"
 #include "engine/running.hpp"
@@ -40,6 +42,11 @@ EngineOptions with_defaults(EngineOptions options) {
                     "once::seal() or with seal=FILE in its URL");
   }
   if (!options.policy.skew) options.policy.skew = options.store->capabilities().default_skew;
+  if (!options.disabled) options.disabled = is_disabled_by_environment();
+  if (*options.disabled) {
+    options.store = std::make_shared<DisabledStore>(std::move(options.store));
+    options.cache_records = 0;
+  }
   options.holder = options.holder.empty() ? process_name() : clean_text(options.holder);
   if (!options.clock) options.clock = system_clock();
   if (!options.random) options.random = system_random();
@@ -135,6 +142,8 @@ bool runs_unprotected(const Outcome& outcome, const EffectivePolicy& policy) noe
   return outcome.kind == Outcome::Kind::error && down && outcome.record == nullptr &&
          policy.on_store_down == OnStoreDown::run_unprotected;
 }
+
+std::string_view scope_of(std::string_view stored) noexcept { return stored.substr(0, stored.find('#')); }
 
 Error no_time_to_begin(const EffectivePolicy& policy) {
   return {ErrorKind::unavailable, "the lease of " + std::to_string(policy.lease.count()) + " ms expired " +
@@ -274,6 +283,7 @@ std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, c
   attempt->policy = policy;
   attempt->key = std::move(request.key).stored();
   attempt->owner = new_owner();
+  if (*options.disabled) attempt->alone = attempt->key + '\0' + attempt->owner.hex();
   attempt->fingerprint = request.fingerprint;
   attempt->holder = options.holder;
   if (!request.holder.empty()) attempt->holder = clean_text(options.holder + " " + request.holder);
@@ -311,6 +321,7 @@ void EngineCore::begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<
   if (options.observer || policy.on_conflict == OnConflict::wait) caller.since = uptime();
   caller.wait_until = caller.since + policy.wait;
   caller.attempt = std::move(attempt);
+  if (*options.disabled) tell_unprotected(scope_of(caller.attempt->key), caller.attempt->key);
   flights.join(std::move(caller));
 }
 
@@ -388,6 +399,10 @@ Begin Engine::begin(std::string_view key, std::string_view payload) { return beg
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   EffectivePolicy policy = core_->take_in(request);
   if (Running::refuse_anywhere(*core_, request.key.stored())) policy.on_conflict = OnConflict::fail;
+  if (*core_->options.disabled) {
+    const std::string key = std::move(request.key).stored();
+    return run_work_without_claim(work, scope_of(key), &key, outcome);
+  }
   std::shared_ptr<const EngineAttempt> kept;  // For work without a claim.
   bool at_once = false;                       // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {
@@ -415,8 +430,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   }
   if (is_over(begun, outcome)) {
     if (!runs_unprotected(outcome, policy)) return;
-    const std::string& key = kept->key;
-    return run_work_without_claim(work, std::string_view(key).substr(0, key.find('#')), &key, outcome);
+    return run_work_without_claim(work, scope_of(kept->key), &kept->key, outcome);
   }
 
   constexpr auto in_doubt = ClaimMachine::Outcome::in_doubt;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <boost/container/small_vector.hpp>
 
@@ -15,6 +16,10 @@ struct EngineAttempt : Attempt {
   // The revisions of claims that were written for it and may be stored, by which a copy's claim is told from its own.
   // Only for its conversations, of which one at a time runs.
   mutable boost::container::small_vector<std::uint64_t, 1> may_be_stored = {};
+  std::string alone =
+      {};  // Names a flight of its own, which nobody joins (EngineOptions::disabled). Empty: the key does.
+
+  [[nodiscard]] const std::string& flight() const noexcept { return alone.empty() ? key : alone; }
 };
 
 }  // namespace once

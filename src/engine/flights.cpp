@@ -74,7 +74,7 @@ std::optional<Begin> Flights::cached(const Request& request, const EffectivePoli
 }
 
 void Flights::join(Caller&& caller) {
-  const HashedKey name(caller.attempt->key);
+  const HashedKey name(caller.attempt->flight());
   Shard& shard = shard_of(name);
   std::shared_ptr<ClaimState> holder;  // Released without the mutex: it may be the last reference.
   std::unique_lock lock(shard.mutex);
@@ -148,7 +148,7 @@ void Flights::converse(std::unique_lock<WordLock> lock, Flight* flight, Conversa
 }
 
 void Flights::on_end(Flight* flight, Conversation::End&& end) {
-  const HashedKey name(flight->first->key, flight->hash);
+  const HashedKey name(flight->first->flight(), flight->hash);
   Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
   if (end.kind == Conversation::End::Kind::copied) {
@@ -273,7 +273,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<WordLock> lock, Flight* fligh
     flight->phase = Phase::claiming;
     flight->seen = record;
   } else if (flight->callers.empty()) {
-    erase(shard, shard.flights.find(HashedKey(flight->first->key, flight->hash)));
+    erase(shard, shard.flights.find(HashedKey(flight->first->flight(), flight->hash)));
   } else {
     flight->phase = Phase::polling;
     flight->seen = record;
@@ -303,7 +303,7 @@ void Flights::ask_again(std::unique_lock<WordLock> lock, Flight& flight) {
 }
 
 void Flights::ended(ClaimState& claim, const std::shared_ptr<const Record>& record, bool gone) {
-  const HashedKey name(claim.key(), claim.flight_hash);
+  const HashedKey name(claim.attempt->flight(), claim.flight_hash);
   Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
   shard.claims.remove(claim);
@@ -318,7 +318,7 @@ void Flights::ended(ClaimState& claim, const std::shared_ptr<const Record>& reco
 
 void Flights::beat_at(ClaimState& claim, Uptime due) {
   {
-    const std::lock_guard lock(shard_of(HashedKey(claim.key(), claim.flight_hash)).mutex);
+    const std::lock_guard lock(shard_of(HashedKey(claim.attempt->flight(), claim.flight_hash)).mutex);
     if (!claim.live_link.linked) return;
     claim.live_link.due = due;
   }
@@ -328,7 +328,7 @@ void Flights::beat_at(ClaimState& claim, Uptime due) {
 void Flights::forget(ClaimState& claim) noexcept {
   if (!claim.live_link.linked.load(std::memory_order_acquire))
     return;  // Most claims have ended before they are destroyed.
-  const HashedKey name(claim.key(), claim.flight_hash);
+  const HashedKey name(claim.attempt->flight(), claim.flight_hash);
   Shard& shard = shard_of(name);
   const std::lock_guard lock(shard.mutex);
   shard.claims.remove(claim);

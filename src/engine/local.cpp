@@ -259,6 +259,15 @@ Outcome run_local(EngineCore& core, Request&& request, LocalTransaction& transac
   EffectivePolicy policy = core.take_in(request);
   refuse_policy(core, policy, transaction);
   if (Running::refuse_anywhere(core, request.key.stored())) policy.on_conflict = OnConflict::fail;
+  if (*core.options.disabled) {
+    const std::string key = std::move(request.key).stored();
+    core.tell_unprotected(scope_of(key), key);
+    Outcome outcome;
+    outcome.result = work();
+    transaction.commit();
+    outcome.kind = Outcome::Kind::unprotected;
+    return outcome;
+  }
   if (auto known = core.flights.cached(request, policy)) {
     Outcome outcome;
     is_over(*known, outcome);

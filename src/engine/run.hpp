@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <string_view>
 
 #include <once/engine/engine.hpp>
 
@@ -21,6 +22,9 @@ bool is_over(Begin& begun, Outcome& outcome);
 // No store answered, and the policy says to run without a claim. With a record, the store had answered, and the work
 // would run again.
 bool runs_unprotected(const Outcome& outcome, const EffectivePolicy& policy) noexcept;
+
+// Left of '#' in a stored key.
+std::string_view scope_of(std::string_view stored) noexcept;
 
 // The lease ended `max_claims` times before the work began.
 Error no_time_to_begin(const EffectivePolicy& policy);

@@ -1,5 +1,7 @@
 #include <once/platform/environment.hpp>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -7,6 +9,8 @@
 #include <string>
 
 #include <once/error.hpp>
+
+#include "text/ascii.hpp"
 
 namespace once {
 
@@ -61,6 +65,21 @@ Policy policy_from_environment(const std::function<void(std::string_view)>& tell
   if (policy.wait) policy.on_conflict = *policy.wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
   if (!told.empty()) tell(told);
   return policy;
+}
+
+bool is_disabled(std::string_view word) {
+  const std::string small = text::lower(word);
+  constexpr std::array<std::string_view, 4> yes{"1", "true", "yes", "on"};
+  constexpr std::array<std::string_view, 5> no{"", "0", "false", "no", "off"};
+  if (std::ranges::find(yes, small) != yes.end()) return true;
+  if (std::ranges::find(no, small) != no.end()) return false;
+  throw Exception(ErrorKind::misuse, "ONCE_DISABLED is '" + std::string(word) +
+                                         "': 1 runs everything unprotected, 0 (or leaving it out) protects it");
+}
+
+bool is_disabled_by_environment() {
+  const char* const value = std::getenv("ONCE_DISABLED");  // NOLINT(concurrency-mt-unsafe): the header says so.
+  return value != nullptr && is_disabled(value);
 }
 
 }  // namespace once

@@ -553,7 +553,7 @@ class Identity(Case):
         for _ in range(2):
             self.expect(self.once(*command, env=off), 0, b"protected\n", b"ONCE_DISABLED is set: 'k' runs unprotected")
         self.assertEqual(self.runs(), 2)
-        self.expect(self.once("show", "--key", "k"), 1)
+        self.expect(self.once("show", "--key", "k"), 239)
         self.expect(self.once(*command, env={**self.env, "ONCE_DISABLED": "ture"}), 64, b"", b"ONCE_DISABLED is 'ture'")
         self.assertEqual(self.runs(), 2)
         self.expect(self.once(*command), 0, b"protected\n")

@@ -315,6 +315,79 @@ TEST_F(RunTest, WithoutAnObserverRunningUnprotectedIsSaidOnceForEachOperation) {
   EXPECT_THAT(said, HasSubstr("'test' runs unprotected, so that it may run twice: its store does not answer"));
 }
 
+// 1. The store fails at a finish. 2. Another process has taken a claim over. 3. A claim lapsed under hold. Nobody
+// observes, and each must be noticed all the same.
+TEST_F(RunTest, SignalsAreWrittenOnceWithoutAnObserver) {
+  auto p = process([](EngineOptions& o) { o.observer = nullptr; });
+  ::testing::internal::CaptureStderr();
+  for (const std::string key : {"a", "b"}) {
+    auto begun = begin(p, key);
+    store->otherwise(Next::fail);
+    auto finish = complete(begun->claim, "done");
+    timers->advance(1s);
+    ASSERT_TRUE(finish.ready());
+    EXPECT_EQ(finish->kind, Finish::Kind::unrecorded);
+    store->otherwise(Next::carry_out);
+  }
+  for (const std::string key : {"c", "d"}) {
+    EXPECT_EQ(p->run(key, {}, [&] { displace(key, "theirs"); }).kind, Outcome::Kind::superseded);
+  }
+  for (const std::string key : {"e", "f"}) {
+    static_cast<void>(begin(p, key, Policy{.on_lapse = OnLapse::hold}));  // Dropped without a finish.
+    clock->advance(1h);
+    EXPECT_EQ(p->run(key, {}, [] {}).kind, Outcome::Kind::unknown);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3) << said;
+  EXPECT_THAT(said, HasSubstr("once: 'test' ran, but its result is not recorded"));
+  EXPECT_THAT(said, HasSubstr("once: 'test' ran, but had lost its claim"));
+  EXPECT_THAT(said, HasSubstr("once: 'test' is not run: how an earlier attempt ended is unknown"));
+}
+
+TEST_F(RunTest, SwitchedOffEverythingRuns) {
+  std::vector<EventKind> told;
+  auto p = process([&](EngineOptions& o) {
+    o.disabled = true;
+    o.cache_records = 10;
+    o.observer = [&](const Event& event) { told.push_back(event.kind); };
+  });
+  store->otherwise(Next::fail);  // Nobody asks it.
+  int runs = 0;
+  for (int i = 0; i < 2; ++i) {
+    const Outcome outcome = p->run("a", "payload " + std::to_string(i), [&](Context& context) {
+      EXPECT_EQ(context.derived_key("card"), derived_key("test#a", "card")) << "a service downstream still compares";
+      return std::to_string(++runs);
+    });
+    EXPECT_EQ(outcome.kind, Outcome::Kind::unprotected);
+    EXPECT_EQ(outcome.result.bytes, std::to_string(runs));
+  }
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(told, std::vector<EventKind>(2, EventKind::unprotected));
+  EXPECT_THAT(store->calls(), ElementsAre());
+}
+
+// Claims are for front ends that have no one function to run: HTTP servers, queues, once run.
+TEST_F(RunTest, SwitchedOffEveryCallGetsAClaim) {
+  auto p = process([&](EngineOptions& o) {
+    o.disabled = true;
+    o.observer = nullptr;
+  });
+  ::testing::internal::CaptureStderr();
+  auto first = begin(p, "a");
+  auto second = begin(p, "a");  // While the first runs.
+  ASSERT_EQ(first->kind, Begin::Kind::claimed);
+  ASSERT_EQ(second->kind, Begin::Kind::claimed);
+  EXPECT_EQ(first->claim.key(), "test#a");
+  EXPECT_EQ(second->claim.key(), "test#a");
+  EXPECT_EQ(complete(first->claim, "x")->kind, Finish::Kind::recorded);
+  EXPECT_EQ(complete(second->claim, "y")->kind, Finish::Kind::recorded);
+  EXPECT_EQ(begin(p, "a")->kind, Begin::Kind::claimed);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3) << "each time: " << said;
+  EXPECT_THAT(said, HasSubstr("once: 'test' runs unprotected, so that it may run twice: ONCE_DISABLED is set"));
+  EXPECT_THAT(store->calls(), ElementsAre());
+}
+
 // It would wait for itself.
 TEST_F(RunTest, WorkThatAsksForItsOwnKeyIsRefusedAtOnce) {
   auto p = process();

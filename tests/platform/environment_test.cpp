@@ -20,7 +20,7 @@ class Environment : public ::testing::Test {
 
   static void clear() {
     for (const char* const name :
-         {"ONCE_LEASE", "ONCE_RETENTION", "ONCE_FAILURE_RETENTION", "ONCE_EXPECT", "ONCE_WAIT"})
+         {"ONCE_LEASE", "ONCE_RETENTION", "ONCE_FAILURE_RETENTION", "ONCE_EXPECT", "ONCE_WAIT", "ONCE_DISABLED"})
       unsetenv(name);
   }
   Policy read() {
@@ -69,6 +69,22 @@ TEST_F(Environment, ARetentionMayNeverEndAndFailuresHaveTheirOwn) {
   setenv("ONCE_FAILURE_RETENTION", "1h", 1);
   EXPECT_EQ(read(), (Policy{.retention = forever, .failure_retention = std::chrono::hours(1)}));
   EXPECT_THAT(told, ::testing::ElementsAre("ONCE_RETENTION=never, ONCE_FAILURE_RETENTION=1h"));
+}
+
+TEST_F(Environment, ProtectionIsSwitchedOffByAWordOnly) {
+  EXPECT_FALSE(is_disabled_by_environment());
+  for (const char* const word : {"1", "true", "YES", "on"}) {
+    setenv("ONCE_DISABLED", word, 1);
+    EXPECT_TRUE(is_disabled_by_environment()) << word;
+  }
+  for (const char* const word : {"", "0", "False", "no", "off"}) {
+    setenv("ONCE_DISABLED", word, 1);
+    EXPECT_FALSE(is_disabled_by_environment()) << word;
+  }
+  for (const char* const word : {"ture", "2", "disabled", " "}) {
+    setenv("ONCE_DISABLED", word, 1);
+    EXPECT_THROW(static_cast<void>(is_disabled_by_environment()), Exception) << word;
+  }
 }
 
 TEST_F(Environment, RefusesWhatIsNoTimeOrOutOfRangeByName) {

@@ -24,6 +24,7 @@
 #include <once/keys/input_filter.hpp>
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
+#include <once/platform/environment.hpp>
 #include <once/platform/system.hpp>
 #include <once/reconcile.hpp>
 #include <once/stores/sqlite.hpp>
@@ -314,6 +315,8 @@ class Run {
 
   static void observe(RunState& state, const Event& event) {
     switch (event.kind) {
+      case EventKind::unprotected:
+        return say("ONCE_DISABLED is set: " + quoted_stored(event.key) + " runs unprotected, so that it may run twice");
       case EventKind::completed:
       case EventKind::failed:
       case EventKind::held:
@@ -539,7 +542,7 @@ class Run {
     });
     // The command may finish the operation in a transaction of its own, in the store's database.
     HandedOut handed;
-    if (access_.store->capabilities().hands_out) handed = claim.hand_out();
+    if (access_.store->capabilities().hands_out && !is_disabled_by_environment()) handed = claim.hand_out();
     std::optional<Finish> finished;
     const auto take_back = [&] {
       if (handed) finished = std::exchange(handed, HandedOut()).take_back();
@@ -557,7 +560,7 @@ class Run {
     // For finish_or_raise() of PostgreSQL's schema.
     if (handed) variables.emplace_back("ONCE_STORED_KEY_HEX", to_hex(claim.record().key));
     add_trace(variables, claim.trace());
-    supervise_with.environment = environment_with(variables);
+    supervise_with.environment = environment_of_command(variables);
     supervise_with.changed = &state_->changed;
     supervise_with.deadline = [&] {  // Never, once a renewal has found that the command has finished it.
       constexpr Uptime never_comes = std::chrono::hours(24 * 365 * 100);
@@ -849,11 +852,11 @@ class Run {
     if (prepared_ == nullptr) prepare();
     has_run_ = true;
     prepared_->options().environment =
-        environment_with({{"ONCE_KEY", std::string(plan_.key.name())},
-                          {"ONCE_SCOPE", plan_.key.scope()},
-                          {"ONCE_ATTEMPT", "1"},
-                          {"ONCE_TOKEN", "0"},
-                          {"ONCE_DERIVED_KEY", derived_key(plan_.key.stored(), options_.derive_name)}});
+        environment_of_command({{"ONCE_KEY", std::string(plan_.key.name())},
+                                {"ONCE_SCOPE", plan_.key.scope()},
+                                {"ONCE_ATTEMPT", "1"},
+                                {"ONCE_TOKEN", "0"},
+                                {"ONCE_DERIVED_KEY", derived_key(plan_.key.stored(), options_.derive_name)}});
     outcome_ = Outcome::Kind::unprotected;
     Recorder recorder(0);
     const Supervised supervised = prepared_->run(recorder);

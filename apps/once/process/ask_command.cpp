@@ -31,14 +31,14 @@ constexpr int nap_ms = 10;  // How late the command's end may be noticed.
 
 std::vector<std::string> ask_environment(const AskCommand& ask, const Record& unknown) {
   const Key key = Key::from_stored(unknown.key);
-  return environment_with({{"ONCE_KEY", std::string(key.name())},
-                           {"ONCE_SCOPE", key.scope()},
-                           {"ONCE_LABEL", unknown.label},
-                           {"ONCE_ATTEMPT", std::to_string(unknown.attempt)},
-                           {"ONCE_TOKEN", std::to_string(unknown.token)},
-                           {"ONCE_HOLDER", unknown.holder},
-                           {"ONCE_CREATED_MS", std::to_string(unix_ms(unknown.created_at))},
-                           {"ONCE_DERIVED_KEY", derived_key(unknown.key, ask.derive_name)}});
+  return environment_of_command({{"ONCE_KEY", std::string(key.name())},
+                                 {"ONCE_SCOPE", key.scope()},
+                                 {"ONCE_LABEL", unknown.label},
+                                 {"ONCE_ATTEMPT", std::to_string(unknown.attempt)},
+                                 {"ONCE_TOKEN", std::to_string(unknown.token)},
+                                 {"ONCE_HOLDER", unknown.holder},
+                                 {"ONCE_CREATED_MS", std::to_string(unix_ms(unknown.created_at))},
+                                 {"ONCE_DERIVED_KEY", derived_key(unknown.key, ask.derive_name)}});
 }
 
 // 0 or errno. The command leads a process group, so that all of it can be killed.

@@ -181,7 +181,7 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
   const Fd body = body_file(message.body);
   SuperviseOptions options;
   options.command = work_.command;
-  options.environment = environment_with(variables);
+  options.environment = environment_of_command(variables);
   options.input = body.get();
   options.take_signals = false;
   options.grace = work_.grace;

@@ -468,6 +468,12 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
   return out;
 }
 
+std::vector<std::string> environment_of_command(const std::vector<std::pair<std::string, std::string>>& ours) {
+  std::vector<std::string> out = environment_with(ours);
+  std::erase_if(out, [](const std::string& entry) { return entry.starts_with("ONCE_DISABLED="); });
+  return out;
+}
+
 int poll_timeout(std::chrono::nanoseconds left) {
   return static_cast<int>(std::clamp<Millis::rep>(std::chrono::ceil<Millis>(left).count(), 0, 60'000));
 }

@@ -79,13 +79,16 @@ std::unique_ptr<PreparedCommand> prepare_command(SuperviseOptions options, Signa
 // Both at once.
 Supervised supervise(SuperviseOptions options, Signals& signals, Recorder& recorder);
 
-// Our environment with these variables instead of those of the same names. A value with NUL, which an environment
-// cannot contain, is left out, not cut.
 // TRACEPARENT and TRACESTATE, as OpenTelemetry passes contexts in environment variables. Null: none, or invalid.
 TracePtr trace_from_environment();
 // Adds them for a command. An empty context adds nothing.
 void add_trace(std::vector<std::pair<std::string, std::string>>& variables, const TraceContext& trace);
+// Our environment with these variables instead of those of the same names. A value with NUL, which an environment
+// cannot contain, is left out, not cut.
 std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& ours);
+// The same for a command whose work is made idempotent here. ONCE_DISABLED was said to this program: what the command
+// calls in turn stays protected.
+std::vector<std::string> environment_of_command(const std::vector<std::pair<std::string, std::string>>& ours);
 
 // For poll(), which takes milliseconds in an int: at most a minute, then check again.
 int poll_timeout(std::chrono::nanoseconds left);

@@ -81,6 +81,10 @@ struct EngineOptions {
   std::size_t cache_records = 0;
   std::size_t cache_bytes = 64 * 1024 * 1024;
 
+  // Nothing is claimed and nothing is stored: all work runs, also twice, and each run is reported (unprotected). The
+  // store is not used. Empty: as ONCE_DISABLED in the environment says, see once/platform/environment.hpp.
+  std::optional<bool> disabled;
+
   std::shared_ptr<Clock> clock;    // Empty: the host's.
   std::shared_ptr<Random> random;  // Empty: the host's.
   std::shared_ptr<Timers> timers;  // Empty: the engine's own thread, started when first needed.

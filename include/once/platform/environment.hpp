@@ -1,4 +1,4 @@
-// Settings from environment variables. The library reads them only through this function.
+// Settings from environment variables. The library reads them only through these functions.
 #pragma once
 
 #include <functional>
@@ -24,5 +24,12 @@ namespace once {
 // If any is set, calls `tell` once with "ONCE_LEASE=5m, ONCE_WAIT=5s", for the log. Do not call it while another thread
 // sets variables (getenv(3)).
 Policy policy_from_environment(const std::function<void(std::string_view)>& tell);
+
+// ONCE_DISABLED: whether work runs without protection, for an emergency or a test. 1, true, yes and on mean that it
+// does; 0, false, no, off and nothing that it does not, in any case of letters. Throws Exception(misuse) for another
+// word.
+bool is_disabled(std::string_view word);
+// The same for the variable of this process. Do not call it while another thread sets variables.
+bool is_disabled_by_environment();
 
 }  // namespace once

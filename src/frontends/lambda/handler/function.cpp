@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include <once/error.hpp>
+#include <once/platform/environment.hpp>
 
 #include "text/ascii.hpp"
 
@@ -29,15 +30,7 @@ Environment environment_or_process(const std::optional<Environment>& given) {
   return given ? *given : Environment::of_process();
 }
 
-bool is_disabled(const Environment& environment) {
-  const std::string word = text::lower(environment.disabled);
-  constexpr std::array<std::string_view, 4> yes{"1", "true", "yes", "on"};
-  constexpr std::array<std::string_view, 5> no{"", "0", "false", "no", "off"};
-  if (std::ranges::find(yes, word) != yes.end()) return true;
-  if (std::ranges::find(no, word) != no.end()) return false;
-  throw Exception(ErrorKind::misuse, "ONCE_DISABLED is '" + environment.disabled +
-                                         "': 1 runs every event unprotected, 0 (or leaving it out) protects them");
-}
+bool is_disabled(const Environment& environment) { return once::is_disabled(environment.disabled); }
 
 std::string join_scope(std::string_view engine, std::string_view function, std::string_view name) {
   std::string scope(engine);
