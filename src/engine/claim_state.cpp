@@ -406,7 +406,6 @@ void ClaimState::tell_loss(FinishDone done, RecordPtr record, std::string missed
 }
 
 void ClaimState::tell(EventKind kind, const Record* record, const Error* error, Uptime since) const {
-  if (!core_->options.observer) return;
   core_->tell({.kind = kind,
                .key = key(),
                .record = record,
