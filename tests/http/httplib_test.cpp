@@ -2,6 +2,7 @@
 #include <once/frontends/http/httplib.hpp>
 
 #include <atomic>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -169,6 +170,41 @@ TEST_F(HttplibTest, OverTheWire) {
   EXPECT_EQ(client.Post("/charges", other, parts)->body, "ch_2");
   EXPECT_EQ(client.Post("/charges", other, parts)->body, "ch_2") << "though the boundary is another";
   server.stop();
+}
+
+// As in cpp-httplib 0.23 and later.
+struct FormOfTwoMaps {
+  struct Field {
+    std::string content;
+    httplib::Headers headers;
+  };
+  struct File {
+    std::string content;
+    std::string filename;
+    std::string content_type;
+  };
+  struct {
+    std::multimap<std::string, Field> fields;
+    std::multimap<std::string, File> files;
+  } form;
+};
+
+TEST(HttplibForms, FieldsAndFilesCountInEachVersion) {
+  FormOfTwoMaps form;
+  EXPECT_FALSE(detail::has_parts(form));
+  form.form.fields.insert({"cents", {"500", {}}});
+  form.form.fields.insert({"note", {"{}", {{"Content-Type", "application/json"}}}});
+  EXPECT_TRUE(detail::has_parts(form));
+  form.form.files.insert({"image", {"bytes", "a.png", "image/png"}});
+  const std::string parts = detail::parts_of(form);
+  FormOfTwoMaps other = form;
+  other.form.fields.begin()->second.content = "900";
+  EXPECT_NE(detail::parts_of(other), parts);
+  other = form;
+  other.form.files.begin()->second.content = "others";
+  EXPECT_NE(detail::parts_of(other), parts);
+  EXPECT_EQ(parts, "5:cents0:0:3:5005:image5:a.png9:image/png5:bytes4:note0:16:application/json2:{}")
+      << "as in one map: a retry may meet a server with another version";
 }
 
 }  // namespace httplib_test

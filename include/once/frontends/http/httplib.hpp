@@ -30,20 +30,51 @@ using HttplibPrincipal = std::function<std::string(const httplib::Request&)>;
 
 namespace detail {
 
-// The server has split the body of a form (multipart/form-data) into parts. So the parts are compared instead of the
-// body.
-inline std::string parts_of(const httplib::Request& message) {
+// Since 0.23, the fields of a form and its files are two maps in `form`. Before, they were one: `files`.
+template <class Message>
+concept HasTwoMaps = requires(const Message& message) {
+  message.form.fields;
+  message.form.files;
+};
+
+template <class Message>
+bool has_parts(const Message& message) {
+  if constexpr (HasTwoMaps<Message>) {
+    return !message.form.fields.empty() || !message.form.files.empty();
+  } else {
+    return !message.files.empty();
+  }
+}
+
+// The server has split the body of a form (multipart/form-data) into parts, by their names. So the parts are compared
+// instead of the body: the same for each version of cpp-httplib.
+template <class Message>
+std::string parts_of(const Message& message) {
   std::string out;
   const auto add = [&](std::string_view text) {
     out += std::to_string(text.size());
     out += ':';
     out += text;
   };
-  for (const auto& [name, part] : message.files) {
-    add(name);
-    add(part.filename);
-    add(part.content_type);
-    add(part.content);
+  const auto add_file = [&](const auto& named) {
+    add(named.first);
+    add(named.second.filename);
+    add(named.second.content_type);
+    add(named.second.content);
+  };
+  if constexpr (HasTwoMaps<Message>) {
+    auto file = message.form.files.begin();
+    for (const auto& [name, field] : message.form.fields) {
+      for (; file != message.form.files.end() && file->first < name; ++file) add_file(*file);
+      const auto type = field.headers.find("Content-Type");
+      add(name);
+      add({});
+      add(type == field.headers.end() ? std::string_view() : std::string_view(type->second));
+      add(field.content);
+    }
+    for (; file != message.form.files.end(); ++file) add_file(*file);
+  } else {
+    for (const auto& part : message.files) add_file(part);
   }
   return out;
 }
@@ -52,7 +83,7 @@ inline std::string parts_of(const httplib::Request& message) {
 
 // Views into `message` and `parts`, which must outlive it. `parts` is set if the message is a form with parts.
 inline Request to_request(const httplib::Request& message, std::string& parts, std::string_view principal = {}) {
-  if (message.body.empty() && !message.files.empty()) parts = detail::parts_of(message);
+  if (message.body.empty() && detail::has_parts(message)) parts = detail::parts_of(message);
   Request request{.method = message.method,
                   .target = message.target,
                   .headers = {},
