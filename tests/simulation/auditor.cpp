@@ -338,9 +338,9 @@ void Auditor::check_holder(const std::string& key, const Record& before, const R
 }
 
 void Auditor::keep(Key& state, const Record& next, bool by_operator) {
-  if (const auto holder = owners_.find(next.owner); holder != owners_.end() && next.state == State::in_progress) {
-    Time& until = calls_.at(holder->second).lease_until;
-    until = std::max(until, next.lease_until);
+  const std::vector<Call*> holders = calls_with(next.owner);
+  if (next.state == State::in_progress) {
+    for (Call* call : holders) call->lease_until = std::max(call->lease_until, next.lease_until);
   }
   const bool released = is_released(next);
   Stood* const last = state.stood.empty() ? nullptr : &state.stood.back();
@@ -351,7 +351,6 @@ void Auditor::keep(Key& state, const Record& next, bool by_operator) {
     state.stood.push_back({next.owner, next.state, released, next.fingerprint});
   }
   // Its finish was refused, so its result was removed; then copies of the claim's insert and of the finish came.
-  const std::vector<Call*> holders = calls_with(next.owner);
   const bool late = std::any_of(holders.begin(), holders.end(), [](const Call* call) { return call->displaced; });
   if (next.result.placement == Placement::offloaded && !late && !offloaded_.contains(next.result.location)) {
     violate("offload", next.key, "a record names a result that is not kept: " + next.result.location);
@@ -533,9 +532,8 @@ bool Auditor::own_claim(const Call& call, const Record& record) {
   return claimed != nullptr && !claimed->over;
 }
 
-void Auditor::refused(const Owner& holder) {
-  const auto found = owners_.find(holder);
-  if (found != owners_.end()) calls_.at(found->second).refused = true;
+void Auditor::refused(ProcessId by, const Owner& holder) {
+  if (Call* call = call_with(holder, by)) call->refused = true;
 }
 
 void Auditor::about_to_act(CallId id, bool is_ours) const {

@@ -128,7 +128,7 @@ class Auditor {
   void answered(CallId call, const Begin& begin);
   void work_started(CallId call, const Claim& claim);
   // The answer to a holder's conditional write: another's record stands there, or none.
-  void refused(const Owner& holder);
+  void refused(ProcessId by, const Owner& holder);
   // The work is about to act; `is_ours`: what its claim says of itself.
   void about_to_act(CallId call, bool is_ours) const;
   void finish_asked(CallId call, FinishKind kind, const Result& result, const Failure& failure = {});

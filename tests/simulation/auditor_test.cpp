@@ -293,9 +293,11 @@ TEST_F(History, AHolderThatGoesOnThoughItMayNot) {
   }
   Auditor strict{{}};
   const Owner holder = claimed_by(strict).owner;
-  strict.refused(owner(9));
+  strict.refused(1, owner(9));
   EXPECT_EQ(violation_of([&] { strict.about_to_act(1, true); }), "none") << "another's";
-  strict.refused(holder);
+  strict.refused(2, holder);
+  EXPECT_EQ(violation_of([&] { strict.about_to_act(1, true); }), "none") << "another process's";
+  strict.refused(1, holder);
   EXPECT_EQ(violation_of([&] { strict.about_to_act(1, false); }), "none");
   EXPECT_THAT(violation_of([&] { strict.about_to_act(1, true); }), StartsWith("stops"));
 }

@@ -79,6 +79,8 @@ class Watch {
   }
   void answered(CallId id, const Begin& begin) { auditor_->answered(call(id), begin); }
   void work_started(CallId id, const Claim& claim) { auditor_->work_started(call(id), claim); }
+  void refused(ProcessId by, const Owner& holder) { auditor_->refused(of(by), holder); }
+  void about_to_act(CallId id, bool is_ours) { auditor_->about_to_act(call(id), is_ours); }
   void finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
     auditor_->finish_asked(call(id), kind, result, failure);
   }

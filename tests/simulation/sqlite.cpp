@@ -104,6 +104,7 @@ class Sqlite final : public RealStore {
   const std::string path_ = scratch_.file();
   const std::shared_ptr<MachineClock> clock_;
   Disk disk_;
+  const stores::sqlite::WalVfs vfs_{Disk::vfs()};
   const Disk::ProgramPtr observers_ = std::make_shared<Disk::Program>();
   std::uint64_t boots_ = 1;
   bool power_will_fail_ = false;
@@ -330,7 +331,7 @@ template <class Look>
 void Sqlite::look(Look what) {
   reading([&] {
     const Disk::As as(disk_, observers_);
-    Connection connection(path_, stores::sqlite::wal_vfs(Disk::vfs()), Millis{0});
+    Connection connection(path_, vfs_.name(), Millis{0});
     what(connection);
   });
 }

@@ -121,7 +121,7 @@ void Simulation::answers(ProcessId id, const Asking& asking, Answer answer, Done
       !asking.reads && asking.how != Wrote::insert && (!asking.next || asking.next->owner == asking.seen.owner);
   if (by_holder && answer.status == Answer::Status::refused &&
       (answer.record == nullptr || !(answer.record->owner == asking.seen.owner))) {
-    auditor_.refused(asking.seen.owner);
+    auditor_.refused(id, asking.seen.owner);
     if (options_.bug == Bug::engine_ignores_refusals) answer = Answer::fail(ErrorKind::unavailable, "not refused");
   }
   const bool declined = answer.declined;
