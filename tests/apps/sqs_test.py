@@ -219,7 +219,7 @@ class Sqs(Queues):
                 return f"{error.code} {error.read().decode()}"
 
         def values():
-            return metrics_page.check(page("metrics"), "Operations", "Process", "Queues", "Look at the store")
+            return metrics_page.check(page("metrics"), "Operations", "Process", "Queues", "Sweep", "Look at the store")
 
         def claims():
             return values().get(f'once_claims_total{{scope="{self.queue}",kind="claimed"}}')
@@ -352,6 +352,7 @@ class Sqs(Queues):
         for hold in (["--on-lapse", "hold"], ["--on-failure", "hold"], ["--on-signal", "hold"], ["--on-exit", "3=hold"]):
             for key in ([], ["--key-from", "id"], ["--key-from", "deduplication-id"], ["--key", "messageId"],
                         ["--key", "[messageId, powertools_json(body).order]"],
+                        ["--key", "join('-', [messageId, powertools_json(body).order])"],
                         ["--key", "attributes.MessageDeduplicationId"]):
                 done = self.expect(self.drain(*hold, *key, *work), 64, stderr=b"hold needs a key that survives a redrive")
                 self.assertIn(b"message id, and may have a new deduplication id", done.stderr)

@@ -1,6 +1,6 @@
 // The console in a browser, on real records in SQLite: what an operator sees, what an act does, and what nothing does.
 // stores_test.mjs has what depends on the store.
-import test, { after, before } from "node:test";
+import test, { after, afterEach, before } from "node:test";
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync, symlinkSync } from "node:fs";
@@ -19,6 +19,9 @@ before(async () => {
   make.unknown(store, "first");
   host = await make.start_console(store, { tokens });
 }, patient);
+
+// An open page has a stream of events, and one token may have twelve.
+afterEach(() => Promise.all(browser.contexts().map((context) => context.close())));
 
 after(async () => {
   await browser?.close();

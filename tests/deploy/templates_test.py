@@ -805,7 +805,7 @@ class Dashboard(unittest.TestCase):
     board = json.loads((DEPLOY / "grafana/once.json").read_text())
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    sections = ("Operations", "Process", "Proxy", "Queues", "Shell", "Look at the store", "Store")
+    sections = ("Operations", "Process", "Proxy", "Queues", "Shell", "Sweep", "Look at the store", "Store")
     known = {name: entry for section in sections for name, entry in metrics_page.documented(section).items()}
 
     @staticmethod

@@ -169,6 +169,7 @@ class Config(ProxyCase):
     def test_sighup_takes_up_new_rules_and_a_new_log(self):
         process = self.start_with('admin = "0"', "optional-key = true")
         admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        self.assertRegex(process.stderr.readline().decode(), "^once: the token of the operators' API is in /")
         self.assertEqual(self.ask("/charges"), "201")
         self.log(1)
         self.path("access.log").rename(self.path("access.log.1"))

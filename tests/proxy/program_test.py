@@ -194,7 +194,7 @@ class Program(ProxyCase):
             return done.stdout.decode()
         self.assertEqual(page("healthz"), "alive\n")
         self.assertEqual(page("readyz"), "ready\n")
-        values = metrics_page.check(page("metrics"), "Operations", "Process", "Proxy", "Look at the store")
+        values = metrics_page.check(page("metrics"), "Operations", "Process", "Proxy", "Sweep", "Look at the store")
         for sample in ('once_requests_total{outcome="executed"}', 'once_claims_total{kind="claimed"}',
                        'once_operations_total{outcome="completed"}', "once_work_duration_seconds_count",
                        'once_begin_duration_seconds_count{outcome="claimed"}'):

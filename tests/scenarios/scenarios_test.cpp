@@ -297,6 +297,7 @@ class Player {
     } else {
       throw std::runtime_error("no such act of an operator: " + what);
     }
+    append(next.history, {.what = what, .at = clock_->now(), .revision = next.revision, .replaced = seen.revision});
     const Answer answer = blocking::replace(store_->inner(), next, {seen.owner, seen.revision, 0});
     tell(std::string("operator ") + what + " " + key + ": " +
          (answer.status == Answer::Status::done ? "done" : "refused"));

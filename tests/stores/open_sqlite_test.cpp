@@ -58,11 +58,11 @@ TEST(OpenSqlite, EachParameterSetsItsOptionAndNoOther) {
       }
     }
   }(std::make_index_sequence<count>{});
-  EXPECT_EQ(options_of(urls[5]).busy_timeout, Millis{250});
-  EXPECT_EQ(options_of(urls[6]).work_timeout, Millis{2'000});
-  EXPECT_EQ(options_of(urls[7]).checkpoint_pages, 101U);
-  EXPECT_EQ(options_of(urls[8]).cache_bytes, 1'048'576U);
-  EXPECT_EQ(options_of(urls[9]).recent_keys, 102U);
+  EXPECT_EQ(options_of(urls[7]).busy_timeout, Millis{250});
+  EXPECT_EQ(options_of(urls[8]).work_timeout, Millis{2'000});
+  EXPECT_EQ(options_of(urls[9]).checkpoint_pages, 101U);
+  EXPECT_EQ(options_of(urls[10]).cache_bytes, 1'048'576U);
+  EXPECT_EQ(options_of(urls[11]).recent_keys, 102U);
 }
 
 TEST(OpenSqlite, WhatIsNotGivenIsTheDefault) {

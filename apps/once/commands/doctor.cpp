@@ -233,7 +233,13 @@ class Examination {
   // What relates this process's clock to that of the others that have the file open.
   static std::string compared(const stores::SqliteStatus& status) {
     const auto ahead = std::chrono::floor<Millis>(status.uptime_ahead);
-    return ". Compared: boot id " + status.boot_id + ", as in the file; " +
+    const std::string in_file =
+        status.boot_in_file == status.boot_id
+            ? "as in the file; "
+            : "and in the file '" + escaped(status.boot_in_file) +
+                  "': the host was started anew and nobody has written since, or a container shows another boot id, "
+                  "which may not write while others have the file open; ";
+    return ". Compared: boot id " + status.boot_id + ", " + in_file +
            (ahead == Millis{0} ? std::string("the uptime is the host's")
                                : "in this time namespace the uptime is " + show_duration(std::chrono::abs(ahead)) +
                                      (ahead < Millis{0} ? " behind" : " ahead of") + " the host's, and is converted");

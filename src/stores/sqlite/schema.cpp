@@ -304,7 +304,7 @@ StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot bo
     const auto set_at = meta_number(connection, "clock_set_at_ms");
     if (!offset || !set_at) return std::nullopt;
     const std::string id = meta_text(connection, "boot_id");
-    if (id == boot.id) return StoredClock{boot, Millis(*offset), Time(Millis(*set_at))};
+    if (id == boot.id) return StoredClock{boot, Millis(*offset), Time(Millis(*set_at)), id};
     if (is_alone) return std::nullopt;
     throw Exception(ErrorKind::misuse,
                     "another process has the file open, under the boot id '" + id + "', but this one is under '" +
@@ -321,13 +321,16 @@ StoredClock settle_clock(Connection& connection, const Clock& clock, HostBoot bo
   const auto uptime = std::chrono::floor<Millis>(clock.uptime() - boot.clock_ahead);
   const Time reached(Millis(meta_number(connection, "time_seen_ms").value_or(0)));
   const Millis offset = std::max(wall, reached).time_since_epoch() - uptime;
+  std::string boot_in_file = boot.id;
   if (may_write) {
     set_meta(connection, "boot_id", boot.id);
     set_meta(connection, "clock_offset_ms", offset.count());
     set_meta(connection, "clock_set_at_ms", unix_ms(wall));
     transaction->commit();
+  } else {
+    boot_in_file = meta_text(connection, "boot_id");
   }
-  return {std::move(boot), offset, wall};
+  return {std::move(boot), offset, wall, std::move(boot_in_file)};
 }
 
 void note_time(Connection& connection, Time now) { set_meta(connection, "time_seen_ms", unix_ms(now)); }

@@ -58,6 +58,7 @@ struct StoredClock {
   HostBoot boot;
   Millis offset{0};
   Time set_at{};  // The wall clock at that time.
+  std::string boot_in_file;  // Another one than boot.id only for a reader, which sets no clock.
 };
 
 // Reads it, or sets it after a boot of the host. Inside the lock. Another boot id than the stored one is a reboot only

@@ -276,6 +276,7 @@ class SqliteStore final : public Store, public StoreGate {
     status.file_bytes = size_of(file_.path());
     status.log_bytes = size_of(file_.path() + "-wal");
     status.boot_id = file_.clock().boot.id;
+    status.boot_in_file = file_.clock().boot_in_file;
     status.uptime_ahead = file_.clock().boot.clock_ahead;
     status.clock_set_at = file_.clock().set_at;
     status.clock_ahead = file_.time().now - file_.options().clock->now();
