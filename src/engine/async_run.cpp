@@ -107,10 +107,8 @@ Context* AsyncRun::begin_work() {
     }
   }
   if (late) {
-    auto again = std::make_shared<EngineAttempt>(*attempt_);
-    again->owner = core_->new_owner();
     give_back(std::move(late), "the claim was lost before the work began",
-              [self = shared_from_this(), again = std::move(again)] { self->claim_again(again); });
+              [self = shared_from_this()] { self->claim_again(self->core_->again(*self->attempt_)); });
     return nullptr;
   }
   const std::string* key = attempt_ == nullptr ? nullptr : &attempt_->key;

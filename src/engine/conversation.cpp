@@ -76,6 +76,7 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
     case Verdict::execute:
     case Verdict::retry:
     case Verdict::take_over: {
+      if (must_draw_owner()) return end_seen(std::move(record), place);
       verdict_ = decision.verdict;
       told_ = moment.told;
       error_ = moment.error;
@@ -94,7 +95,10 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }
     case Verdict::resume: {
-      if (!is_explained(*record)) return end_seen(std::move(record), place, End::Kind::copied);
+      if (!is_explained(*record)) {  // A copy of this process wrote it.
+        attempt_.may_be_stored.clear();
+        return end_seen(std::move(record), place);
+      }
       // If several answers were lost, only the last write's lease is known well enough. An operator may have changed
       // the record since. Or it is from this caller's earlier conversation, before its wait.
       const bool last = written_ != nullptr && record->revision == written_->revision;
@@ -136,7 +140,8 @@ void Conversation::on_answer(Self self, Answer&& answer, Uptime sent) {
       }
       if (answer.record) return consider(std::move(self), std::move(answer.record), answer.place);
       // No record: it was removed meanwhile, or the store could not return it.
-      return ask_ == Ask::insert ? read(std::move(self)) : insert(std::move(self));
+      if (ask_ == Ask::insert) return read(std::move(self));
+      return must_draw_owner() ? end_seen(nullptr, answer.place) : insert(std::move(self));
     case Answer::Status::failed:
       // Our claim, which could not be corrected, is also in the store.
       if (answer.error.kind == ErrorKind::in_doubt || ask_ == Ask::correct) in_doubt_ = true;
@@ -148,7 +153,7 @@ void Conversation::on_done(Self self, Answer&& answer) {
   switch (ask_) {
     case Ask::read:
       if (answer.record) return consider(std::move(self), std::move(answer.record), answer.place);
-      return insert(std::move(self));
+      return must_draw_owner() ? end_seen(nullptr, answer.place) : insert(std::move(self));
     case Ask::mark:
       return end_seen(std::move(written_), answer.place);
     case Ask::claim_over:
@@ -247,9 +252,12 @@ bool Conversation::is_explained(const Record& record) const noexcept {
   return std::any_of(own.begin(), own.end(), [&](std::uint64_t revision) { return leads_back(record, revision); });
 }
 
-void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t place, End::Kind kind) {
+void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t place) {
+  // What was refused is over, unless the network delivers it again: then it is as a stranger's.
+  auto& own = attempt_.may_be_stored;
+  if (!in_doubt_) own.resize(std::min(own.size(), in_doubt_before_));
   End seen;
-  seen.kind = kind;
+  seen.kind = End::Kind::seen;
   seen.record = std::move(record);
   seen.place = place;
   end(std::move(seen));

@@ -37,6 +37,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] std::shared_ptr<const CallTrace> trace_of(const TracePtr& caller) const;
   [[nodiscard]] std::shared_ptr<const EngineAttempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
   void keep_input(Attempt& attempt, Request& request) const;
+  // The same with a new owner, for a claim that is written at once.
+  [[nodiscard]] std::shared_ptr<const EngineAttempt> again(const EngineAttempt& attempt) const;
   void begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done);
   // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;

@@ -294,6 +294,13 @@ std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, c
   return attempt;
 }
 
+std::shared_ptr<const EngineAttempt> EngineCore::again(const EngineAttempt& attempt) const {
+  auto next = std::make_shared<EngineAttempt>(attempt);
+  next->owner = new_owner();
+  next->may_be_stored.clear();
+  return next;
+}
+
 void EngineCore::keep_input(Attempt& attempt, Request& request) const {
   // A rule sees all of an input: a field may lie anywhere in it.
   InputPtr input = options.input_rule ? options.input_rule(*request.input) : std::move(request.input);
@@ -416,17 +423,19 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   // not begun can be released safely.
   if (core_->options.observer) at_once = false;
   for (unsigned times = 1; begun.kind == Begin::Kind::claimed && !at_once && !begun.claim.is_ours(); ++times) {
-    auto again = std::make_shared<EngineAttempt>(*begun.claim.state_->attempt);
-    again->owner = core_->new_owner();
+    const std::shared_ptr<const EngineAttempt> attempt = begun.claim.state_->attempt;
     begun.claim.release("the claim was lost before the work began");
     if (times == max_claims) {
       outcome.error = no_time_to_begin(policy);
-      core_->tell(
-          {.kind = EventKind::store_error, .key = again->key, .trace = again->trace.get(), .error = &outcome.error});
+      core_->tell({.kind = EventKind::store_error,
+                   .key = attempt->key,
+                   .trace = attempt->trace.get(),
+                   .error = &outcome.error});
       outcome.kind = Outcome::Kind::error;
       return;
     }
-    begun = wait_for<Begin>([&](Callback<void(Begin&&)>&& done) { core_->begin(std::move(again), std::move(done)); });
+    begun =
+        wait_for<Begin>([&](Callback<void(Begin&&)>&& done) { core_->begin(core_->again(*attempt), std::move(done)); });
   }
   if (is_over(begun, outcome)) {
     if (!runs_unprotected(outcome, policy)) return;

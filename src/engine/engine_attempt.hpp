@@ -14,6 +14,7 @@ namespace once {
 struct EngineAttempt : Attempt {
   EffectivePolicy policy;
   // The revisions of claims that were written for it and may be stored, by which a copy's claim is told from its own.
+  // After a conversation: those of one that was in doubt. While there are any, the owner is kept, to know them.
   // Only for its conversations, of which one at a time runs.
   mutable boost::container::small_vector<std::uint64_t, 1> may_be_stored = {};
   std::string alone =

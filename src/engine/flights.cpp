@@ -151,13 +151,6 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   const HashedKey name(flight->first->flight(), flight->hash);
   Shard& shard = shard_of(name);
   std::unique_lock lock(shard.mutex);
-  if (end.kind == Conversation::End::Kind::copied) {
-    Caller& leader = flight->callers.front();
-    auto again = std::make_shared<EngineAttempt>(*leader.attempt);
-    again->owner = core_.new_owner();
-    leader.attempt = std::move(again);
-    end.kind = Conversation::End::Kind::seen;
-  }
   if (end.kind == Conversation::End::Kind::seen) return go_on(shard, std::move(lock), flight, end.record, end.place);
   if (end.kind == Conversation::End::Kind::failed) {
     // The error is the answer to all callers.
@@ -292,6 +285,11 @@ void Flights::go_on(Shard& shard, std::unique_lock<WordLock> lock, Flight* fligh
     start = {.kind = Conversation::Start::Kind::seen, .record = record, .place = place};
   }
   lock.lock();
+  // Since its owner was drawn the process may have been copied, and the copy has the same one.
+  Caller& leader = flight->callers.front();
+  if (start.kind != Conversation::Start::Kind::read && leader.attempt->may_be_stored.empty()) {
+    leader.attempt = core_.again(*leader.attempt);
+  }
   converse(std::move(lock), flight, std::move(start));
 }
 

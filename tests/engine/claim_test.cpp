@@ -219,6 +219,66 @@ TEST_F(ClaimTest, ACopysClaimIsAnothersThoughItShowsOurOwner) {
   EXPECT_EQ(begun->claim.attempt(), 2U);
 }
 
+struct Kernel final : Random {
+  void fill(std::span<std::uint8_t> out) noexcept override { std::fill(out.begin(), out.end(), gives); }
+  std::uint8_t gives = 1;
+};
+
+// So a copy of the process that was made while they waited claims under other owners.
+TEST_F(ClaimTest, CallersThatWaitedDrawTheirOwnersWhenTheyClaim) {
+  const auto all = [](std::uint8_t byte) {
+    Owner owner;
+    owner.bytes.fill(byte);
+    return owner;
+  };
+  Policy waits = policy();
+  waits.on_conflict = OnConflict::wait;
+  waits.wait = 60s;
+  waits.heartbeat = false;
+  auto other = process();
+  auto held = begin(other, "a", waits);
+  auto kernel = std::make_shared<Kernel>();
+  auto p = process([&](EngineOptions& o) { o.random = kernel; });
+  auto first = begin(p, "a", waits);
+  auto second = begin(p, "a", waits);
+  timers->advance(1s);
+  ASSERT_FALSE(first.ready());
+  kernel->gives = 2;
+  timers->advance(15s);
+  ASSERT_TRUE(first.ready());
+  ASSERT_EQ(first->kind, Begin::Kind::claimed);
+  EXPECT_EQ(first->verdict, Verdict::take_over);
+  EXPECT_EQ(first->claim.owner(), all(2));
+  kernel->gives = 3;
+  ASSERT_FALSE(second.ready());
+  Slot<Finish> released;
+  first->claim.release("no", released.fill());
+  timers->advance(1s);
+  ASSERT_TRUE(second.ready());
+  ASSERT_EQ(second->kind, Begin::Kind::claimed);
+  EXPECT_EQ(second->claim.owner(), all(3));
+}
+
+// The same of one that reads first, as its process has the key: the read takes its time.
+TEST_F(ClaimTest, ACallerThatReadsFirstDrawsItsOwnerAfterIt) {
+  auto kernel = std::make_shared<Kernel>();
+  auto p = process([&](EngineOptions& o) { o.random = kernel; });
+  Policy without = policy();
+  without.heartbeat = false;
+  auto held = begin(p, "a", without);
+  clock->advance(20s);
+  kernel->gives = 2;
+  store->script({Next::stall});
+  auto again = begin(p, "a", without);
+  ASSERT_FALSE(again.ready());
+  EXPECT_EQ(store->calls().back(), "get");
+  kernel->gives = 3;
+  store->answer_stalled();
+  ASSERT_TRUE(again.ready());
+  ASSERT_EQ(again->kind, Begin::Kind::claimed);
+  EXPECT_EQ(again->claim.owner().bytes.front(), 3);
+}
+
 TEST_F(ClaimTest, AResumedClaimThatAnOperatorReleasedIsLeasedAnew) {
   auto p = process();
   store->script({Next::lose});
