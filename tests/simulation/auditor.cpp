@@ -270,7 +270,12 @@ void Auditor::check_history(const std::string& key, const Record& before, const 
   const std::size_t dropped = next.history.dropped - before.history.dropped;
   if (dropped + now.size() < old.size() + least) wrong("an entry is missing");
   if (dropped + now.size() > old.size() + most) wrong("an entry too many");
-  if (now.size() > once::History::max_entries) wrong("it is too long");
+  // Acts that the holder may not have seen are kept, whatever their number.
+  std::size_t unseen = 0;
+  for (std::uint64_t at = next.revision; unseen < now.size() && now[now.size() - 1 - unseen].revision == at; ++unseen) {
+    at = now[now.size() - 1 - unseen].replaced;
+  }
+  if (now.size() > std::max({once::History::max_entries, old.size(), unseen})) wrong("it is too long");
   if (dropped > old.size()) return;  // No room for the new ones either.
   const std::size_t kept = old.size() - dropped;
   if (!std::equal(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(kept),
