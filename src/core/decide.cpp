@@ -271,7 +271,7 @@ EffectivePolicy ending_within(EffectivePolicy policy, Millis left) {
   if (left >= longest_lease - longest_lease / 1'000 - policy.skew) return policy;
   const Millis until_end = left + policy.skew;
   const Millis lease = until_end + until_end / 4'000 + Millis{1};
-  const bool renewed = policy.heartbeat && !policy.fixed_lease;
+  const bool renewed = !policy.fixed_lease;  // By heartbeats or by steps.
   policy.lease = renewed ? lease : std::min(policy.lease, lease);
   policy.heartbeat = false;
   policy.fixed_lease = true;  // A step must not extend the lease: the retry after a timeout would wait longer.

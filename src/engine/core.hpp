@@ -67,10 +67,11 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // To the observer. Without one, what must not go unnoticed (unrecorded, finish_refused, unknown) goes to standard
   // error, once for each operation and kind. No other code of the library prints.
   void tell(const Event& event) const {
-    if (options.observer) return options.observer(event);
-    if (is_signal(event.kind)) warn(event);
+    if (options.observer) options.observer(event);
+    if (!is_observed && is_signal(event.kind)) warn(event);
   }
 
+  const bool is_observed;  // By the user. A tracer observes too, and reports to nobody.
   EngineOptions options;
   const KeyScope key_scope;            // EngineOptions::scope.
   const EffectivePolicy usual_policy;  // For requests without a policy.

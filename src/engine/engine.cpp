@@ -14,6 +14,7 @@
 #include <once/engine/compression.hpp>
 #include <once/engine/exceptions.hpp>
 #include <once/engine/tracer.hpp>
+#include <once/engine/unwinding.hpp>
 #include <once/engine/within_invocation.hpp>
 #include <once/platform/environment.hpp>
 #include <once/platform/system.hpp>
@@ -193,13 +194,16 @@ void settle(Finish&& finish, bool companion, const EffectivePolicy& policy, Outc
 }
 
 EngineCore::EngineCore(EngineOptions engine_options)
-    : options(with_defaults(std::move(engine_options))),
+    : is_observed(engine_options.observer != nullptr),
+      options(with_defaults(std::move(engine_options))),
       key_scope(options.scope),
       usual_policy(effective(options.policy)),
       capabilities(options.store->capabilities()),
       heartbeats(*this),
       cache(options.cache_records, options.cache_bytes),
-      flights(*this) {}
+      flights(*this) {
+  Running::forget_other_threads_after_forks();
+}
 
 Moment EngineCore::moment_at(Uptime at) const {
   if (const auto told = options.store->time_at(*options.clock, at)) return {at, told->now, told->error, true};
@@ -454,9 +458,8 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     work(context, outcome.result);
     check(outcome.result);
   } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
-    // Not one of C++: glibc unwinds a thread that pthread_cancel() or pthread_exit() ends, and it must not be stopped.
-    // What the work did is not known, so the claim lapses.
-    if (std::current_exception() == nullptr) throw;
+    // The stack is ended, and that must not be stopped. What the work did is not known, so the claim lapses.
+    if (is_unwinding()) throw;
     if (context.handing_ != nullptr && !context.handing_->is_over_without()) {
       const Finish finish =
           wait_for<Finish>([&](FinishDone done) { context.handing_->ask(in_doubt, std::move(done)); });

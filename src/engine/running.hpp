@@ -68,7 +68,41 @@ class Running {
     refuse(engine, key, [](const Running& running) { return running.waiting_ == Waiting::innermost(); });
   }
 
+  // In the child of a fork only the thread that forked goes on, and the stacks of others are used anew. So the child
+  // forgets their entries, and no lock is taken at that moment.
+  static void forget_other_threads_after_forks() noexcept {
+    static const int registered = pthread_atfork(
+        [] {
+          for (RunningShard& shard : shards_) shard.lock.lock();
+        },
+        [] {
+          for (RunningShard& shard : shards_) shard.lock.unlock();
+        },
+        [] {
+          for (RunningShard& shard : shards_) {
+            keep_own(shard);
+            shard.lock.unlock();
+          }
+        });
+    static_cast<void>(registered);
+  }
+
  private:
+  static void keep_own(RunningShard& shard) noexcept {
+    Running* last = nullptr;
+    Running* next = nullptr;
+    Running* first = nullptr;
+    for (Running* at = shard.first.load(std::memory_order_relaxed); at != nullptr; at = next) {
+      next = at->next_;
+      if (pthread_equal(at->thread_, pthread_self()) == 0) continue;
+      at->before_ = last;
+      at->next_ = nullptr;
+      (last == nullptr ? first : last->next_) = at;
+      last = at;
+    }
+    shard.first.store(first, std::memory_order_relaxed);
+  }
+
   // Needs no constructor and no destructor to run: work may begin before main() and end after it.
   static inline constinit std::array<RunningShard, 256> shards_;
   static RunningShard& shard_of(const std::string& key) noexcept {

@@ -52,7 +52,8 @@ void EngineCore::warn(const Event& event) const {
 }
 
 void EngineCore::tell_unprotected(std::string_view operation, std::string_view key) {
-  if (options.observer) return options.observer({.kind = EventKind::unprotected, .key = key});
+  if (options.observer) options.observer({.kind = EventKind::unprotected, .key = key});
+  if (is_observed) return;
   if (*options.disabled) return print(operation, "runs unprotected, so that it may run twice: ONCE_DISABLED is set");
   warn_once(EventKind::unprotected, operation,
             std::string("runs unprotected, so that it may run twice: ") +

@@ -78,10 +78,18 @@ InvocationFacts WithinInvocation::current() {
   return shared;
 }
 
+// Whether the scope's last part is a tenant's. In a path that a client chose the mark may stand anywhere.
+static bool ends_with_a_tenant(std::string_view scope) {
+  const std::size_t at = scope.rfind('/');
+  if (at == std::string_view::npos || !scope.substr(at).starts_with(tenant_mark)) return false;
+  return std::ranges::all_of(scope.substr(at + tenant_mark.size()),
+                             [](char c) { return text::is_unreserved(c) || c == '%' || c == '*'; });
+}
+
 void add_tenant(Key& key, std::string_view tenant) {
   const std::string_view stored = key.stored();
-  const std::string_view prefix = stored.substr(0, stored.find('#'));
-  const bool has_one = prefix.find(tenant_mark) != std::string_view::npos;
+  const bool may_have_one = stored.substr(0, stored.find('#')).find(tenant_mark) != std::string_view::npos;
+  const bool has_one = may_have_one && ends_with_a_tenant(key.scope());
   if (tenant.empty()) {
     if (!has_one) return;
     throw Exception(ErrorKind::misuse, "the scope '" + key.scope() +

@@ -187,11 +187,12 @@ TEST_F(OperationInHandler, NothingRunsWithoutTime) {
 
 TEST_F(OperationInHandler, ShorterFixedLeaseStays) {
   Engine& engine = *process([](EngineOptions& o) { o.policy.skew = 0ms; }).engine;
-  const auto charge = once::idempotent(engine, {.name = "charge", .policy = {.lease = 1s, .heartbeat = false}},
-                                       [&](const std::string& id) {
-                                         EXPECT_LE(records().back().lease_until, clock->now() + 1s);
-                                         return id;
-                                       });
+  const auto charge =
+      once::idempotent(engine, {.name = "charge", .policy = {.lease = 1s, .heartbeat = false, .fixed_lease = true}},
+                       [&](const std::string& id) {
+                         EXPECT_LE(records().back().lease_until, clock->now() + 1s);
+                         return id;
+                       });
   in_invocation(invocation(60s), [&] { charge("order-17"); });
 }
 

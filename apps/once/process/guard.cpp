@@ -161,6 +161,10 @@ class GuardLoop {
 
   void let_it_begin() noexcept {
     if (go_ < 0) return;
+    if (boottime() >= term_at_) {  // Its lease is over: the host slept, or `once` was stopped.
+      if (command_ > 0) kill(command_, SIGKILL);
+      give_up(ECANCELED);
+    }
     const ssize_t count = write(go_, "", 1);
     close(std::exchange(go_, -1));
     if (count != 1) give_up(ECANCELED);  // It was killed before.

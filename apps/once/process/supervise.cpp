@@ -227,8 +227,8 @@ class Supervision final : public PreparedCommand {
   Supervised run(Recorder& recorder) override {
     recorder_ = &recorder;
     try {
+      tell_lease();  // First, so that the guard never watches over a command without knowing when it must end.
       if (!begin()) return result_;
-      tell_lease();
       while (!done()) {
         turn();
       }

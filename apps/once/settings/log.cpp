@@ -2,6 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <once/platform/environment.hpp>
+
+#include "output/report.hpp"
+
 namespace once::cli {
 
 void add_log_flags(CLI::App& command, LogFlags& flags, const std::string& usual_format) {
@@ -23,7 +27,12 @@ std::optional<LogOptions> log_options(const LogFlags& flags) {
 }
 
 Observer log_observer(const std::optional<LogOptions>& options) {
-  if (!options) return [](const Event&) {};
+  if (!options) {
+    return [disabled = is_disabled_by_environment()](const Event& event) {  // Not in silence.
+      if (disabled && event.kind == EventKind::unprotected)
+        say("ONCE_DISABLED is set: an operation runs unprotected, so that it may run twice");
+    };
+  }
   return LogObserver(*options);
 }
 

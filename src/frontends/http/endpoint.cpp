@@ -5,8 +5,11 @@
 #include <once/decide.hpp>
 #include <once/engine/event.hpp>
 #include <once/engine/exceptions.hpp>
+#include <once/engine/unwinding.hpp>
+#include <once/engine/within_invocation.hpp>
 #include <once/error.hpp>
 
+#include "engine/tenant.hpp"
 #include "platform/wait.hpp"
 
 namespace once::http {
@@ -373,6 +376,8 @@ void Endpoint::open(Examination examination, Callback<void(Opening)> done) {
   if (!examination.operation) {
     throw Exception(ErrorKind::misuse, "only the head was examined: read the body, then call Rules::examine()");
   }
+  // Here already, because derived keys are made of it.
+  add_tenant(examination.operation->key, WithinInvocation::current().tenant);
   auto state = std::make_unique<Execution::State>(engine_, rules_, examination.operation->key.stored());
   Execution::State::open(std::move(state), std::move(*examination.operation), std::move(done));
 }
@@ -403,8 +408,8 @@ Answer Endpoint::run(Examination examination, const std::function<Answer(Executi
     }
     // Not the handler's fault: the client gets the stored answer, if there is one.
     return opening.execution.finish(rules_->problem(Problem::claim_lost), Fate::ambiguous);
-  } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
-    if (std::current_exception() == nullptr) throw;  // pthread_exit(), as in Engine::run(): the claim lapses.
+  } catch (...) {               // Any exception is passed to the caller. The policy decides about the claim.
+    if (is_unwinding()) throw;  // As in Engine::run(): the claim lapses.
     static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
     throw;
   }

@@ -36,6 +36,7 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include <once/callback.hpp>
+#include <once/engine/unwinding.hpp>
 #include <once/frontends/http/endpoint.hpp>
 
 namespace once::http {
@@ -302,8 +303,8 @@ struct BeastServe {
         }
         try {
           call_handler(std::move(handler), serving, *message, executor);
-        } catch (...) {  // Any exception: the policy decides about the claim, and the client gets a 500.
-          if (std::current_exception() == nullptr) throw;  // pthread_exit(), as in Engine::run().
+        } catch (...) {               // Any exception: the policy decides about the claim, and the client gets a 500.
+          if (is_unwinding()) throw;  // As in Engine::run(): the claim lapses.
           serving->fail(std::current_exception());
         }
       });

@@ -18,6 +18,7 @@
 
 #include <httplib.h>
 
+#include <once/engine/unwinding.hpp>
 #include <once/frontends/http/endpoint.hpp>
 
 namespace once::http {
@@ -129,8 +130,8 @@ inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler,
     if (!execution.may_begin()) return put_answer(execution.finish_unbegun(), response);
     try {
       handler(message, response, execution);
-    } catch (...) {                                    // Any exception is passed to the server.
-      if (std::current_exception() == nullptr) throw;  // pthread_exit(), as in Engine::run(): the claim lapses.
+    } catch (...) {               // Any exception is passed to the server.
+      if (is_unwinding()) throw;  // As in Engine::run(): the claim lapses.
       static_cast<void>(execution.finish_thrown(std::current_exception()));
       throw;
     }
