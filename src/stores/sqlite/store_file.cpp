@@ -137,7 +137,9 @@ void StoreFile::check_identity() const {
 
 void StoreFile::check_index() const {
   constexpr std::uint64_t least = 32 * 1024;  // Its first part (sqlite.org/walformat.html).
-  if (size_of(path() + "-shm") >= least) return;
+  const std::string index = path() + "-shm";
+  // Without the name nothing was cut: it was deleted, or the VFS keeps its index elsewhere.
+  if (!Identity::of(index).there || size_of(index) >= least) return;
   throw Exception(ErrorKind::unavailable,
                   "sqlite store " + path() +
                       ": its -shm file was cut while it was open, so the store does not touch it: stop all programs "
