@@ -117,7 +117,7 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
   }
   // Of what is between a caller and the server only requests can be cut in two: no transactions.
   testing::SeededRandom copying(seed ^ 0x636F7079U);
-  c.copies = copying.chance(300) && !c.hands_out && !c.companions;
+  c.copies = copying.chance(600) && !c.hands_out && !c.companions;
   if (bug != Bug::none) {  // A world in which it can show.
     c.processes = 3;
     c.keys = 3;

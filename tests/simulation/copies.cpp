@@ -36,6 +36,12 @@ void Simulation::copy() {
   auditor_.copied((*busy)->id, copy);
   other->live_on_as_copy(*this, (*busy)->id, copy);
   copy_ = std::move(other);
+  // Half of the work that both have is given up at once by the first one, while the copy goes on.
+  for (auto& [call, work] : (*busy)->works) {
+    if (call % 2 != 0 || work->finishes) continue;
+    work->end = FinishKind::release;
+    work->next_step = work->steps;
+  }
   flights_.clear();
   coverage().on = counts;
 }
