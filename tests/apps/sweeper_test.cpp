@@ -37,7 +37,7 @@ class Server final : public testing::ForwardingStore {
     begun_ += 1;
     news_.notify_all();
     news_.wait(lock, [this] { return begun_ <= allowed_; });
-    return StoreTime{.now = clock_->now()};
+    return StoreTime{.now = clock_->now(), .error = error};
   }
   [[nodiscard]] Capabilities capabilities() const noexcept override {
     Capabilities capabilities = ForwardingStore::capabilities();
@@ -60,6 +60,7 @@ class Server final : public testing::ForwardingStore {
   }
 
   bool expires_itself = false;
+  Millis error{0};  // Set between two steps.
 
  private:
   const std::shared_ptr<Clock> clock_;
@@ -122,6 +123,25 @@ TEST_F(SweeperTest, AJumpRemovesNothing) {
   clock->advance(hours{24});
   server->step();
   EXPECT_FALSE(has("young"));
+  server->go_on();
+}
+
+// A server's clock jumps. First its answers contradict what is known, so that the error is as large as the jump.
+TEST_F(SweeperTest, AJumpBehindAnErrorRemovesNothing) {
+  keep("young", clock->now() + hours{24});
+  const Sweeper sweeper(options());
+  server->step();
+  server->step();
+  for (int look = 0; look < 2; ++look) {
+    server->error = hours{48};
+    server->step();
+  }
+  server->error = Millis{0};
+  clock->jump(hours{48});
+  server->step();
+  server->step();
+  EXPECT_TRUE(has("young"));
+  EXPECT_THAT(sweeper.text(), ::testing::HasSubstr("once_sweep_clock_jumps_total 1\n"));
   server->go_on();
 }
 

@@ -210,8 +210,7 @@ TEST_P(Recipes, EventsOfOthersHaveNoKey) {
 TEST_P(Recipes, OptionalPartsMayBeMissing) {
   const Recipe& recipe = GetParam();
   Json event = Json::parse(example(recipe));
-  for (const char* const name :
-       {"body", "queryStringParameters", "multiValueQueryStringParameters"}) {
+  for (const char* const name : {"body", "queryStringParameters", "multiValueQueryStringParameters"}) {
     event.erase(name);
   }
   if (event.contains("once")) event["once"].erase("item");

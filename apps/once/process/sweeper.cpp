@@ -95,6 +95,7 @@ struct Sweeper::Shared {
     do {
       try {
         const Moment now = learn();
+        if (now.time.error > steady_within) continue;  // Its answers contradict each other: see StoreClock.
         if (known && !went_steadily(before, now)) {
           from = now.uptime + pause_after_jump;
           const std::lock_guard lock(mutex);
@@ -104,7 +105,6 @@ struct Sweeper::Shared {
         before = now;
         known = true;
       } catch (const Exception&) {  // The store told no time.
-        known = false;
         const std::lock_guard lock(mutex);
         errors += 1;
       }

@@ -145,8 +145,8 @@ struct SqliteStatus {
   int schema_version = 0;        // Of the file.
   std::uint64_t file_bytes = 0;
   std::uint64_t log_bytes = 0;     // Of <path>-wal. If much more than checkpoint_pages, some reader never ends.
-  std::string boot_id;       // Of this boot of the host, as this process sees it.
-  std::string boot_in_file;  // Of the boot in which the file's clock was set. Another one only with read_only.
+  std::string boot_id;             // Of this boot of the host, as this process sees it.
+  std::string boot_in_file;        // Of the boot in which the file's clock was set. Another one only with read_only.
   Uptime uptime_ahead{0};          // This process's CLOCK_BOOTTIME minus the host's; not 0 in a time namespace.
   Time clock_set_at{};             // The wall clock at the first open of this boot.
   Millis clock_ahead{0};           // The store's time minus the wall clock, now.

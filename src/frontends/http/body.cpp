@@ -28,7 +28,7 @@ bool inflate(std::string_view bytes, keys::Inflater::Format format, std::size_t 
   return bytes.empty();
 }
 
-// The first of "a; b=c" and its parameters (RFC 9110, section 5.6.6). Empty: malformed, or a name twice.
+// The first of "a; b=c" and its parameters (RFC 9110, section 5.6.6). Empty: malformed, a name twice, or too many.
 std::optional<MediaType> with_parameters(std::string_view text) {
   MediaType out;
   const auto end = text.find(';');
@@ -56,7 +56,10 @@ std::optional<MediaType> with_parameters(std::string_view text) {
     }
     text = text::trim(text);
     if (!text.empty() && !text.starts_with(';')) return std::nullopt;
-    if (std::ranges::find(out.parameters, parameter.name, &MediaType::Parameter::name) != out.parameters.end()) {
+    // Nobody sends so many, and each is compared with all before it.
+    constexpr std::size_t most_parameters = 16;
+    if (out.parameters.size() == most_parameters ||
+        std::ranges::find(out.parameters, parameter.name, &MediaType::Parameter::name) != out.parameters.end()) {
       return std::nullopt;
     }
     out.parameters.push_back(std::move(parameter));

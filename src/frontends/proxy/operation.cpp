@@ -196,11 +196,25 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   co_return co_await send(given.answer, wants_more());
 }
 
+namespace {
+
+// The status and Once-Fate. As it is for the proxy alone, `Connection` may name it, and then head_of() has it no more.
+Answer fate_told(const Incoming& answer) {
+  Answer told{.status = answer.status(), .reason = {}, .headers = {}, .body = {}};
+  for (const http::HeaderView& header : answer.headers()) {
+    if (!http::same_name(header.name, http::fate_header)) continue;
+    told.headers.push_back({std::string(header.name), std::string(header.value)});
+  }
+  return told;
+}
+
+}  // namespace
+
 Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchange) {
   Answer answer = head_of(exchange.answer());
   served_.upstream_status = answer.status;
   const http::Rules& rules = endpoint_->rules();
-  http::Fate fate = rules.fate_of(answer);
+  http::Fate fate = rules.fate_of(fate_told(exchange.answer()));
   std::erase_if(answer.headers,
                 [](const http::Header& header) { return http::same_name(header.name, http::fate_header); });
   if (fate == http::Fate::store && is_event_stream(exchange.answer())) {
@@ -291,7 +305,7 @@ Task<void> Session::relay_events(Execution& execution, Exchange& exchange, Event
     events.answer.body.clear();
     served_.fate = "tombstone";
     Pending<std::optional<Answer>> left(loop_);
-    execution.finish_streamed(events.answer, 0, left.callback());
+    execution.finish_streamed(events.answer, 0, http::Fate::store, left.callback());  // Else it is no such stream.
     if (!left.is_there()) co_await left.wait();
     if (left.take()) events.client_is_there = false;  // The client's retry gets the answer that counts.
   }

@@ -16,6 +16,7 @@
 #include <once/store.hpp>
 #include <once/stores/dynamodb.hpp>
 
+#include "platform/snapshots.hpp"
 #include "stores/dynamodb/item_format.hpp"
 
 namespace once::stores::dynamodb {
@@ -55,6 +56,7 @@ class Service {
 
   [[nodiscard]] std::optional<StoreTime> time() const noexcept {
     const std::lock_guard lock(clock_mutex_);
+    forget_time_before_snapshot();
     return store_clock_.at(options_.clock->uptime());
   }
 
@@ -124,7 +126,13 @@ class Service {
 
   void learn(StoreTime told, Uptime sent) noexcept {
     const std::lock_guard lock(clock_mutex_);
+    forget_time_before_snapshot();
     store_clock_.learn(told, sent, options_.clock->uptime());
+  }
+  // The uptime may have stood still while the snapshot lay on a disk.
+  void forget_time_before_snapshot() const noexcept {
+    const unsigned now = snapshots();
+    if (std::exchange(learnt_at_, now) != now) store_clock_ = {};
   }
 
   Outcome outcome_of(const aws::Reply& reply, Access access, bool wanted);
@@ -139,8 +147,9 @@ class Service {
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<std::uint64_t> false_times_{0};
 
-  mutable std::mutex clock_mutex_;
-  StoreClock store_clock_;
+  mutable std::mutex clock_mutex_;  // Guards the next two.
+  mutable StoreClock store_clock_;
+  mutable unsigned learnt_at_ = snapshots();
   double capacity_units_ = 0;
 
   std::mutex mutex_;

@@ -57,7 +57,7 @@ void let_fill(Connection& connection, bool let);
 struct StoredClock {
   HostBoot boot;
   Millis offset{0};
-  Time set_at{};  // The wall clock at that time.
+  Time set_at{};             // The wall clock at that time.
   std::string boot_in_file;  // Another one than boot.id only for a reader, which sets no clock.
 };
 

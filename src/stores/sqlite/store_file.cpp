@@ -40,13 +40,22 @@ void sync_names_in(const std::filesystem::path& directory, const std::string& fi
   }
 }
 
-// For a file or directory that was just made: its mode, whatever the umask. What root makes belongs to the user in
+// For a directory that was just made: its mode, whatever the umask. What root makes belongs to the user in
 // whose directory it is, as in a home: that user comes next.
 bool adopt(const std::string& made, unsigned mode) {
   struct stat parent {};
-  if (chmod(made.c_str(), mode) != 0) return false;
-  const Fd file(::open(made.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  return file && stat(directory_of(made).c_str(), &parent) == 0 && set_mode_and_owner(file.get(), mode, parent);
+  struct stat found {};
+  const bool is_root = geteuid() == 0;
+  // For root a name in somebody else's directory is no proof: that user may have put a link or another file there. And
+  // root can open a directory that the umask has closed.
+  if (!is_root && chmod(made.c_str(), mode) != 0) return false;
+  const Fd file(::open(made.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file || fstat(file.get(), &found) != 0 || stat(directory_of(made).c_str(), &parent) != 0) return false;
+  if (is_root && found.st_uid != 0) {
+    errno = EPERM;
+    return false;
+  }
+  return set_mode_and_owner(file.get(), mode, parent);
 }
 
 // Creates the file and its directories if the options say so. The file's name is not synced yet.

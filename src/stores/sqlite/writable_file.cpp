@@ -238,11 +238,11 @@ std::uint64_t WritableFile::log_bytes() {
   return log_state(connection_->connection()).frames * frame_bytes;
 }
 
-bool WritableFile::can_grow_by(std::uint64_t bytes) {
+bool WritableFile::can_grow_by(std::uint64_t bytes, bool log_begins_anew) {
   const std::optional<std::uint64_t> limit = file_size_limit();
   if (!limit) return true;
   const auto pages = static_cast<std::uint64_t>(connection_->connection().number("PRAGMA page_count"));
-  return std::max(pages * 4096, log_bytes()) + bytes <= *limit;
+  return std::max(pages * 4096, log_begins_anew ? 0 : log_bytes()) + bytes <= *limit;
 }
 
 // 0 or errno. Blocks are allocated behind the log's end, and its length stays. Other processes use the same ones: they
@@ -269,7 +269,7 @@ std::string WritableFile::why_no_room_for_claims() {
     return "sqlite store " + file_.path() + ": no space left to keep how an operation ends (" + std::strerror(reason) +
            "): free some, then try again";
   }
-  if (can_grow_by(finish_bytes) || (copy_log() && can_grow_by(finish_bytes))) return {};
+  if (can_grow_by(finish_bytes, false) || (copy_log() && can_grow_by(finish_bytes, true))) return {};
   return "sqlite store " + file_.path() + ": no room is left to keep how an operation ends" + file_size_limit_text() +
          ": raise the limit";
 }

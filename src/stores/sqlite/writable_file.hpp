@@ -74,8 +74,9 @@ class WritableFile {
   // Before a claim: why there is no room left for its finish too, on the disk, in a quota, or below the limit on the
   // size of files. Empty: there is, and some is reserved behind the log. It may copy the log, to make room.
   [[nodiscard]] std::string why_no_room_for_claims();
-  // Whether the files stay below the limit if they grow by this much.
-  [[nodiscard]] bool can_grow_by(std::uint64_t bytes);
+  // Whether the files stay below the limit if they grow by this much. A log that was copied whole begins anew with the
+  // next write, although its length stays.
+  [[nodiscard]] bool can_grow_by(std::uint64_t bytes, bool log_begins_anew);
   // Why the last copy failed, or empty. From any thread.
   [[nodiscard]] std::string checkpoint_error() const;
 

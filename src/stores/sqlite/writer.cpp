@@ -147,7 +147,7 @@ std::optional<Writer::Lost> Writer::try_group(std::span<OperationPtr> group) {
 // A record beyond the limit on the size of files. Without its result it may fit.
 bool Writer::never_fits(const SqlError& error, const Operation& operation) {
   return error.primary() == SQLITE_FULL && operation.kind == Operation::Kind::replace && writing_.is_ready() &&
-         !writing_.can_grow_by(record_bytes(*operation.record));
+         !writing_.can_grow_by(record_bytes(*operation.record), true);
 }
 
 // Leaves the answer in it. Throws SqlError, or TransactionEnded, if the transaction was rolled back.
