@@ -23,6 +23,7 @@ void suit_dynamodb(Config& c, std::uint64_t seed, Bug bug) {
   c.copies = false;
   switch (bug) {
     case Bug::dynamodb_sends_no_token:
+      c.between_calls = Instant(200ms);
       c.declines = 600;
       c.retention = Millis{20};
       c.ghosts = true;
