@@ -108,11 +108,16 @@ bool survives_redrive(queues::KeySource source, std::string_view key) {
     }
   }
   if (derived[0] && derived[1]) return derived[0] == derived[1];
-  // Then what it names decides.
-  constexpr std::array<std::string_view, 4> new_each_time{"messageId", "receiptHandle", "MessageDeduplicationId",
-                                                          "SequenceNumber"};
-  return std::ranges::none_of(new_each_time,
-                              [&](std::string_view name) { return key.find(name) != std::string_view::npos; });
+  // Then what it names decides. "powertools_json(body).messageId" is a name in the body.
+  constexpr std::array<std::string_view, 4> new_each_time{
+      "messageId", "receiptHandle", "attributes.MessageDeduplicationId", "attributes.SequenceNumber"};
+  return std::ranges::none_of(new_each_time, [&](std::string_view name) {
+    for (auto at = key.find(name); at != std::string_view::npos; at = key.find(name, at + 1)) {
+      const std::string_view before = key.substr(0, at);
+      if (!before.ends_with('.') || before.ends_with("@.")) return true;
+    }
+    return false;
+  });
 }
 
 void check_hold(queues::KeySource source, std::string_view key) {

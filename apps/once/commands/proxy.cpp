@@ -285,7 +285,7 @@ int run_proxy(const ProxyCommand& command) {
   };
   if (settings.proxy.admin) settings.proxy.refuse_metrics = metrics_guard(metrics_token, *settings.proxy.admin);
   const auto metrics = settings.proxy.metrics = std::make_shared<proxy::Metrics>();
-  const auto observe = [metrics, &recent, log_event = log_observer(log_options(settings))](const Event& event) {
+  const auto observe = [metrics, &recent, log_event = service_log_observer(log_options(settings))](const Event& event) {
     metrics->count(event);
     recent.count(event);
     log_event(event);

@@ -463,7 +463,7 @@ class Sqs {
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once sqs";
     const auto recent = std::make_shared<RecentEvents>();
     engine_options.observer = [commands, metrics, recent,
-                               log = log_observer(log_options(options_.log))](const Event& event) {
+                               log = service_log_observer(log_options(options_.log))](const Event& event) {
       metrics(event);
       recent->count(event);
       if (!is_told_of_the_message(event.kind)) log(event);

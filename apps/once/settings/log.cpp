@@ -27,13 +27,16 @@ std::optional<LogOptions> log_options(const LogFlags& flags) {
 }
 
 Observer log_observer(const std::optional<LogOptions>& options) {
-  if (!options) {
-    return [disabled = is_disabled_by_environment()](const Event& event) {  // Not in silence.
-      if (disabled && event.kind == EventKind::unprotected)
-        say("ONCE_DISABLED is set: an operation runs unprotected, so that it may run twice");
-    };
-  }
+  if (!options) return [](const Event&) {};
   return LogObserver(*options);
+}
+
+Observer service_log_observer(const std::optional<LogOptions>& options) {
+  if (options || !is_disabled_by_environment()) return log_observer(options);
+  return [](const Event& event) {
+    if (event.kind == EventKind::unprotected)
+      say("ONCE_DISABLED is set: an operation runs unprotected, so that it may run twice");
+  };
 }
 
 }  // namespace once::cli

@@ -15,6 +15,8 @@
 
 #include <functional>
 
+#include <once/compiler.hpp>
+
 namespace once {
 
 // Registers two functions for its lifetime. Either may be empty, and may throw. They are called one at a time, on the
