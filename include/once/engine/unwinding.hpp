@@ -5,8 +5,8 @@
 
 namespace once {
 
-// In a handler `catch (...)`: whether the exception only ends the stack that it passes. It must be rethrown, and nothing
-// is known of the work: let its claim lapse. glibc ends a thread so (pthread_cancel(), pthread_exit()), and
+// In a handler `catch (...)`: whether the exception only ends the stack that it passes. It must be rethrown, and
+// nothing is known of the work: let its claim lapse. glibc ends a thread so (pthread_cancel(), pthread_exit()), and
 // Boost.Context and Boost.Coroutine a suspended stackful coroutine that is destroyed.
 bool is_unwinding() noexcept;
 
