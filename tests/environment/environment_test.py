@@ -346,7 +346,7 @@ ENVIRONMENTS = [
     ("umask 0777, root", umask(0o777), WORKS, "", WORKS),
     ("umask 0777, a user", user_with_umask, WORKS, "", WORKS),
     ("closed 0, 1 and 2", closed, WORKS, "", WORKS),
-    ("no /proc", in_mounts("mount -t tmpfs t /proc"), REFUSED, "mount all of /proc", WORKS),
+    ("no /proc", in_mounts("mount -t tmpfs t /proc"), REFUSED, "mount /proc", WORKS),
     ("/proc with subset=pid", in_mounts("mount -t proc -o subset=pid proc /proc"), REFUSED, "ProcSubset=all", WORKS),
     ("/proc with hidepid=2", in_mounts("mount -t proc -o hidepid=2 proc /proc"), WORKS, "", WORKS),
     ("a pid namespace with the host's /proc", in_pids, WORKS, "", WORKS),
