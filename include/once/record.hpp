@@ -73,7 +73,7 @@ struct HistoryEntry {
   // Of an operator's act: the record's revision that it wrote, and the one that it replaced. So the holder of a live
   // claim can tell it from what a copy of its process wrote: see leads_back(). 0: an attempt, or not known.
   std::uint64_t revision = 0;
-  std::uint64_t replaced = 0;
+  std::uint64_t replaced = 0;  // As revision.
 
   static constexpr std::size_t max_text_bytes = 256;  // Of each of the three texts, UTF-8.
 

@@ -14,7 +14,7 @@
 
 namespace once {
 
-class Waiting;
+class Waiting;  // src/platform/wait.hpp.
 
 // The deadline bounds each operation that begins during the invocation. The lease lasts until then, plus skew and clock
 // drift, and nothing renews it, because the platform ends or freezes the process. A shorter lease that nothing renews
@@ -34,6 +34,7 @@ struct InvocationFacts {
 // invocations of the process that run now count: the tenant that they share, and the latest of their deadlines.
 class WithinInvocation {
  public:
+  // From now on, and for this thread, until its destructor.
   explicit WithinInvocation(InvocationFacts facts);
   WithinInvocation(const WithinInvocation&) = delete;
   WithinInvocation& operator=(const WithinInvocation&) = delete;

@@ -24,13 +24,14 @@ namespace once {
 // destructor waits for a function that runs.
 class SnapshotHook {
  public:
+  // Registers both until its destructor.
   explicit SnapshotHook(std::function<void()> before, std::function<void()> after = {});
   SnapshotHook(const SnapshotHook&) = delete;
   SnapshotHook& operator=(const SnapshotHook&) = delete;
   ~SnapshotHook();
 
-  const std::function<void()> before;
-  const std::function<void()> after;
+  const std::function<void()> before;  // For before_snapshot(): closes what a copy must not share.
+  const std::function<void()> after;   // For after_restore(): opens it again.
 };
 
 // Calls the `before` functions, the last registered first. An exception of one is thrown on, and ends the round: then

@@ -94,6 +94,7 @@ class Execution {
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Callback<void(std::optional<Answer>)> done);
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Fate fate,
                        Callback<void(std::optional<Answer>)> done);
+  // Blocks. Do not call it from a completion.
   [[nodiscard]] std::optional<Answer> finish_streamed(const Answer& head, std::uint64_t body_bytes);
 
   // Nothing was done, because may_begin() was false: releases the claim. Returns the answer that another attempt has

@@ -65,11 +65,12 @@ struct Options {
   std::string key_field;  // JMESPath over the body, which must be JSON; selects a string or a number. A key that it
                           // puts together, "join('-', [tenant, id])", is missing if a part is empty, unless
                           // allow_null_parts: see keys::Recipe.
-  bool allow_null_parts = false;
-  std::string key_query;  // The name of a parameter of the query.
-  std::string key_path;   // "/orders/{key}/pay": this segment of the path. Other segments in braces may be anything.
-  std::string key_form;   // The name of a field of a form: application/x-www-form-urlencoded or multipart/form-data.
+  bool allow_null_parts = false;  // Of key_field.
+  std::string key_query;          // The name of a parameter of the query.
+  std::string key_path;  // "/orders/{key}/pay": this segment of the path. Other segments in braces may be anything.
+  std::string key_form;  // The name of a field of a form: application/x-www-form-urlencoded or multipart/form-data.
 
+  // Whether none of the others is set.
   [[nodiscard]] bool key_is_in_header() const noexcept {
     return key_field.empty() && key_query.empty() && key_path.empty() && key_form.empty();
   }
@@ -77,7 +78,7 @@ struct Options {
   // Which keys are accepted; others are 400 key-invalid. The pattern is a regular expression for the whole key, as
   // "[0-9a-f-]{36}", of at most 255 bytes: docs/http.md says which. Empty: any. The length is 1 to 255 characters.
   std::string key_pattern;
-  std::size_t key_min_length = 1;
+  std::size_t key_min_length = 1;  // In characters.
 
   // The WWW-Authenticate of a 401: "Bearer realm=\"pay\"". Empty: requests without a principal are 400, unless the
   // principal has its own challenge, as with a JWT.

@@ -151,14 +151,14 @@ class LocalApi {
     std::uint64_t responses = 0;
     std::uint64_t errors = 0;
     std::uint64_t init_errors = 0;
-    std::uint64_t restores = 0;  // restore/next.
-    std::uint64_t restore_errors = 0;
-    std::uint64_t restoring = 0;  // Requests for the restore that wait for it, now.
-    std::uint64_t refused = 0;    // Answered with 4xx, faults aside.
-    std::uint64_t waiting = 0;    // Requests for an event that wait for one, now.
-    std::uint64_t queued = 0;     // Events that wait for a request, now.
-    std::uint64_t running = 0;    // Given and not ended, now.
-    std::uint64_t paused = 0;     // Calls paused by faults, or by on_point, now.
+    std::uint64_t restores = 0;        // restore/next.
+    std::uint64_t restore_errors = 0;  // restore/error.
+    std::uint64_t restoring = 0;       // Requests for the restore that wait for it, now.
+    std::uint64_t refused = 0;         // Answered with 4xx, faults aside.
+    std::uint64_t waiting = 0;         // Requests for an event that wait for one, now.
+    std::uint64_t queued = 0;          // Events that wait for a request, now.
+    std::uint64_t running = 0;         // Given and not ended, now.
+    std::uint64_t paused = 0;          // Calls paused by faults, or by on_point, now.
   };
   [[nodiscard]] Counts counts() const;
   // Waits until `condition` holds. False if it does not within `limit`. Not on the API's thread.
