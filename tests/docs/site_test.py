@@ -92,7 +92,9 @@ class Pages(unittest.TestCase):
         self.assertEqual([match["target"] for match in PAGES.LINK.finditer(text) if match["target"]], ["b", "g"])
 
     def test_bars_in_the_code_of_a_table(self):
-        self.assertEqual(PAGES.bars(PAGES.re.match("`([^`]+)`", r"`a \|\| b`")), "<code>a &#124;&#124; b</code>")
+        row = r"| `a \|\| b` | `` c \|\| `d` `` | `e` |"
+        self.assertEqual(PAGES.CELL.sub(PAGES.bars, row),
+                         "| <code>a &#124;&#124; b</code> | <code>c &#124;&#124; &#96;d&#96;</code> | `e` |")
 
     def test_the_first_use_of_a_word_is_explained(self):
         meanings = {word: f"what {word} is" for word in PAGES.TERMS}
