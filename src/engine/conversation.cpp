@@ -76,7 +76,11 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
     case Verdict::execute:
     case Verdict::retry:
     case Verdict::take_over: {
-      if (must_draw_owner()) return end_seen(std::move(record), place);
+      // A record with our owner that is over: a copy of this process has run what we had in doubt.
+      if (must_draw_owner() || record->owner == attempt_.owner) {
+        attempt_.may_be_stored.clear();
+        return end_seen(std::move(record), place);
+      }
       verdict_ = decision.verdict;
       told_ = moment.told;
       error_ = moment.error;

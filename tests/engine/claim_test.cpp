@@ -219,6 +219,30 @@ TEST_F(ClaimTest, ACopysClaimIsAnothersThoughItShowsOurOwner) {
   EXPECT_EQ(begun->claim.attempt(), 2U);
 }
 
+// The copy has even finished it, with a failure that this policy executes again. That attempt is another one.
+TEST_F(ClaimTest, ACopysFailureIsExecutedAgainUnderAnotherOwner) {
+  auto p = process();
+  store->script({Next::lose});
+  Policy again = policy();
+  again.on_stored_failure = OnStoredFailure::execute;
+  auto begun = begin(p, "a", again);
+  ASSERT_FALSE(begun.ready());
+  const Record seen = stored("a").value();
+  Record failed = seen;
+  failed.state = State::failed;
+  failed.revision = next_revision(seen.revision, 7);
+  failed.lease_until = Time();
+  failed.finished_at = clock->now();
+  failed.expires_at = clock->now() + 1h;
+  ASSERT_EQ(blocking::replace(store->inner(), failed, {seen.owner, seen.revision, 0}).status, Answer::Status::done);
+  timers->advance(1s);
+  ASSERT_TRUE(begun.ready());
+  ASSERT_EQ(begun->kind, Begin::Kind::claimed);
+  EXPECT_EQ(begun->verdict, Verdict::retry);
+  EXPECT_EQ(begun->claim.attempt(), 2U);
+  EXPECT_NE(begun->claim.owner(), seen.owner);
+}
+
 struct Kernel final : Random {
   void fill(std::span<std::uint8_t> out) noexcept override { std::fill(out.begin(), out.end(), gives); }
   std::uint8_t gives = 1;
