@@ -105,9 +105,8 @@ std::unique_ptr<Client> make_client(ClientOptions options, std::shared_ptr<HttpC
   } else {
     check_region(options.region, "the option region");
   }
-  Endpoint endpoint = options.endpoint.empty()
-                          ? find_endpoint(options.service, options.region, options.environment, options.profile)
-                          : parse_endpoint(options.endpoint, "the option endpoint");
+  Endpoint endpoint = find_endpoint(options.service, options.region, options.environment, options.profile,
+                                    {options.endpoint, "the option endpoint"});
   if (!options.credentials) {
     options.credentials = make_credentials({.profile = options.profile, .environment = options.environment},
                                            {.http = http, .clock = options.clock, .random = options.random});

@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <once/error.hpp>
 
@@ -45,6 +47,88 @@ std::optional<std::string> variable(const Environment& environment, const std::s
   auto value = environment(name);
   if (value && value->empty()) value.reset();  // As in AWS's tools: empty is not set.
   return value;
+}
+
+// Settings as AWS's tools have them: a variable, or a line of the profile.
+struct Settings {
+  struct Found {
+    std::string value;   // Empty: not set.
+    std::string origin;  // For errors.
+  };
+
+  Settings(const Environment& its_environment, std::string_view its_profile)
+      : environment(its_environment),
+        config(SharedConfig::read(its_environment)),
+        profile(effective_profile(its_environment, its_profile)) {}
+
+  [[nodiscard]] std::string place(std::string_view name) const {
+    return "`" + std::string(name) + "` of the profile '" + profile + "' in " + config.places();
+  }
+
+  // "use_fips_endpoint" is the variable AWS_USE_FIPS_ENDPOINT. Nested ones have no variable.
+  [[nodiscard]] Found find(std::string_view name) const {
+    std::string its_variable = "AWS_";
+    for (const char c : name) its_variable += text::upper(c);
+    if (auto value = variable(environment, its_variable)) return {std::move(*value), std::move(its_variable)};
+    return {config.get(profile, name), place(name)};
+  }
+
+  [[nodiscard]] bool flag(std::string_view name) const {
+    const auto [value, origin] = find(name);
+    const std::string said = text::lower(value);
+    if (said != "true" && said != "false" && !said.empty()) {
+      throw Exception(ErrorKind::misuse, origin + " is '" + value + "': write true or false");
+    }
+    return said == "true";
+  }
+
+  const Environment& environment;
+  const SharedConfig config;
+  const std::string profile;
+};
+
+// https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html; the domains are those
+// of botocore's partitions.json: tests/aws/data/endpoints.json.
+struct Partition {
+  std::string_view prefix;  // Of its regions.
+  std::string_view id;      // In ARNs.
+  std::string_view suffix;
+  std::string_view dual_stack_suffix;
+};
+constexpr std::array<Partition, 8> partitions{{
+    {"cn-", "aws-cn", ".amazonaws.com.cn", ".api.amazonwebservices.com.cn"},
+    {"eusc-", "aws-eusc", ".amazonaws.eu", ".api.amazonwebservices.eu"},
+    {"us-iso-", "aws-iso", ".c2s.ic.gov", ".api.aws.ic.gov"},
+    {"us-isob-", "aws-iso-b", ".sc2s.sgov.gov", ".api.aws.scloud"},
+    {"eu-isoe-", "aws-iso-e", ".cloud.adc-e.uk", ".api.cloud-aws.adc-e.uk"},
+    {"us-isof-", "aws-iso-f", ".csp.hci.ic.gov", ".api.aws.hci.ic.gov"},
+    {"us-gov-", "aws-us-gov", ".amazonaws.com", ".api.aws"},
+    {"", "aws", ".amazonaws.com", ".api.aws"},
+}};
+
+const Partition& partition_with(std::string_view region) noexcept {
+  return *std::find_if(partitions.begin(), partitions.end(),
+                       [&](const Partition& each) { return region.starts_with(each.prefix); });
+}
+
+struct Variant {
+  bool fips = false;
+  bool dual_stack = false;
+};
+
+// Empty: there is none.
+std::string host_of(std::string_view service, std::string_view region, Variant variant) {
+  const Partition& partition = partition_with(region);
+  std::string out(service);
+  if (service == "s3") {
+    if (variant.fips && partition.prefix == "cn-") return {};
+    if (variant.fips) out += "-fips";
+    if (variant.dual_stack) out += ".dualstack";
+    return out.append(".").append(region).append(partition.suffix);
+  }
+  const bool plain_is_fips = partition.prefix == "us-gov-" && !variant.dual_stack && service != "kms";
+  if (variant.fips && !plain_is_fips) out += "-fips";
+  return out.append(".").append(region).append(variant.dual_stack ? partition.dual_stack_suffix : partition.suffix);
 }
 
 }  // namespace
@@ -150,28 +234,76 @@ std::string find_region(const Environment& environment, std::string_view profile
 }
 
 Endpoint find_endpoint(std::string_view service, std::string_view region, const Environment& environment,
-                       std::string_view profile) {
-  const auto ignore = variable(environment, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
-  if (!ignore || text::lower(*ignore) != "true") {
+                       std::string_view profile, GivenEndpoint given) {
+  const Settings settings(environment, profile);
+  Variant variant{.fips = settings.flag("use_fips_endpoint"), .dual_stack = settings.flag("use_dualstack_endpoint")};
+  if (service == "s3") variant.dual_stack = variant.dual_stack || settings.flag("s3.use_dualstack_endpoint");
+  const auto named = [&](std::string_view url, std::string_view origin) {
+    if (variant.fips || variant.dual_stack) {
+      throw Exception(ErrorKind::misuse,
+                      std::string(origin) + " names an endpoint, and " +
+                          (variant.fips ? "use_fips_endpoint asks for AWS's own for FIPS"
+                                        : "use_dualstack_endpoint asks for AWS's own for dual stack") +
+                          ": name none, or set that to false");
+    }
+    return parse_endpoint(url, origin);
+  };
+  if (!given.url.empty()) return named(given.url, given.origin);
+  if (!settings.flag("ignore_configured_endpoint_urls")) {
     std::string name = "AWS_ENDPOINT_URL_";
     for (const char c : service) {
       // The service's identifier in upper case, with '_' for characters that a variable cannot have.
       name += text::is_letter_or_digit(c) ? text::upper(c) : '_';
     }
     for (const std::string& each : {name, std::string("AWS_ENDPOINT_URL")}) {
-      if (const auto url = variable(environment, each)) return parse_endpoint(*url, each);
+      if (const auto url = variable(environment, each)) return named(*url, each);
     }
-    const SharedConfig config = SharedConfig::read(environment);
-    const std::string profile_used = effective_profile(environment, profile);
-    if (const std::string url = config.endpoint_url(profile_used, service); !url.empty()) {
-      return parse_endpoint(url, "`endpoint_url` of the profile '" + profile_used + "' in " + config.places());
+    if (const std::string url = settings.config.endpoint_url(settings.profile, service); !url.empty()) {
+      return named(url, settings.place("endpoint_url"));
     }
   }
   check_region(region, "the region");
+  if (service == "dynamodb") {
+    if (region == "local") {
+      throw Exception(ErrorKind::misuse,
+                      "the region is 'local': name a table on this machine by its endpoint, as in "
+                      "endpoint=http://localhost:8000, and any region of AWS");
+    }
+    if (const auto [mode, origin] = settings.find("account_id_endpoint_mode"); text::lower(mode) == "required") {
+      throw Exception(ErrorKind::misuse, origin +
+                                             " requires an endpoint of the account's own, which is not supported: " +
+                                             "set it to preferred or disabled");
+    }
+  }
   Endpoint endpoint;
-  endpoint.host = std::string(service) + '.' + std::string(region) + ".amazonaws.com";
-  if (region.starts_with("cn-")) endpoint.host += ".cn";
+  endpoint.host = host_of(service, region, variant);
+  if (endpoint.host.empty()) {
+    throw Exception(ErrorKind::misuse,
+                    "AWS has no endpoint for FIPS of " + std::string(service) + " in " + std::string(region));
+  }
   return endpoint;
+}
+
+std::string region_of_host(std::string_view service, std::string_view host) {
+  if (!host.starts_with(service)) return {};
+  host.remove_prefix(service.size());
+  for (const std::string_view end : {".", "-fips.", ".dualstack.", "-fips.dualstack."}) {
+    if (!host.starts_with(end)) continue;
+    const std::string_view region = host.substr(end.size(), host.find('.', end.size()) - end.size());
+    for (const Variant variant : {Variant{}, Variant{.dual_stack = true}, Variant{.fips = true}, Variant{true, true}}) {
+      const std::string own = host_of(service, region, variant);
+      if (!own.empty() && std::string_view(own).substr(service.size()) == host) return std::string(region);
+    }
+  }
+  return {};
+}
+
+std::string partition_of(std::string_view region) { return std::string(partition_with(region).id); }
+
+bool is_of_aws(std::string_view host) noexcept {
+  return std::any_of(partitions.begin(), partitions.end(), [&](const Partition& partition) {
+    return host.ends_with(partition.suffix) || host.ends_with(partition.dual_stack_suffix);
+  });
 }
 
 }  // namespace once::aws

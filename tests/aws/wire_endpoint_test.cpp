@@ -11,6 +11,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <once/error.hpp>
 
 #include "aws/endpoint.hpp"
@@ -162,6 +163,78 @@ TEST(WireEndpoint, FindsTheEndpoint) {
               }),
               HasSubstr("AWS_ENDPOINT_URL is 'all:3'"));
   EXPECT_THAT(refusal([&] { find({}, "s3", "evil.example/"); }), HasSubstr("region"));
+  EXPECT_THAT(refusal([&] { find({}, "dynamodb", "local"); }), HasSubstr("endpoint=http://localhost:8000"));
+  EXPECT_EQ(find({}, "s3", "eu-central-1", config + "[default]\nignore_configured_endpoint_urls = true\n"),
+            "https://s3.eu-central-1.amazonaws.com");
+}
+
+// The table is botocore's: make_endpoints.py.
+TEST(WireEndpoint, EachRegionAndVariantIsWhereAwsHasIt) {
+  std::ifstream file(ONCE_AWS_DATA "/endpoints.json");
+  const auto table = nlohmann::json::parse(file);
+  std::size_t tried = 0;
+  for (const auto& [service, regions] : table.at("hosts").items()) {
+    for (const auto& [region, hosts] : regions.items()) {
+      for (std::size_t variant = 0; variant < 4; ++variant) {
+        const Surroundings surroundings(Variables{{"AWS_USE_FIPS_ENDPOINT", variant >= 2 ? "true" : "false"},
+                                                  {"AWS_USE_DUALSTACK_ENDPOINT", variant % 2 == 1 ? "true" : "false"}});
+        const auto find = [&] { return find_endpoint(service, region, surroundings.get()); };
+        ++tried;
+        if (hosts.at(variant).is_null()) {
+          EXPECT_THAT(refusal(find), HasSubstr("AWS has no endpoint for FIPS of " + service + " in " + region));
+          continue;
+        }
+        auto host = hosts.at(variant).get<std::string>();
+        if (service == "s3") host = host.substr(std::string("bucket.").size());
+        EXPECT_EQ(find().url(), "https://" + host);
+        EXPECT_EQ(region_of_host(service, host), region);
+        EXPECT_TRUE(is_of_aws(host));
+      }
+    }
+  }
+  EXPECT_GT(tried, 800U);
+  for (const char* host : {"", "sqs", "sqs.", "sqs.eu-central-1", "sqs.eu-central-1.amazonaws.com.evil.example",
+                           "sqs.cn-north-1.amazonaws.com", "dynamodb.eu-central-1.amazonaws.com", "localhost:4566",
+                           "vpce-1.sqs.eu-central-1.vpce.amazonaws.com", "eu-central-1.queue.amazonaws.com"}) {
+    EXPECT_EQ(region_of_host("sqs", host), "") << host;
+  }
+  EXPECT_FALSE(is_of_aws("localhost"));
+  EXPECT_FALSE(is_of_aws("amazonaws.com.evil.example"));
+}
+
+TEST(WireEndpoint, FipsAndDualStackAreHonouredOrRefused) {
+  const std::string fips =
+      "[default]\nuse_fips_endpoint = true\n[profile both]\nuse_fips_endpoint = TRUE\n"
+      "use_dualstack_endpoint = true\n[profile bucket]\ns3 =\n  use_dualstack_endpoint = true\n";
+  const auto find = [&](Variables variables, const std::string& service, GivenEndpoint given = {}) {
+    const Surroundings surroundings(std::move(variables), fips);
+    return find_endpoint(service, "eu-central-1", surroundings.get(), {}, given).url();
+  };
+  EXPECT_EQ(find({}, "sqs"), "https://sqs-fips.eu-central-1.amazonaws.com");
+  EXPECT_EQ(find({{"AWS_PROFILE", "both"}}, "sqs"), "https://sqs-fips.eu-central-1.api.aws");
+  EXPECT_EQ(find({{"AWS_PROFILE", "bucket"}}, "s3"), "https://s3.dualstack.eu-central-1.amazonaws.com");
+  EXPECT_EQ(find({{"AWS_PROFILE", "bucket"}}, "sqs"), "https://sqs.eu-central-1.amazonaws.com");
+  // The variable counts before the profile.
+  EXPECT_EQ(find({{"AWS_USE_FIPS_ENDPOINT", "False"}}, "sqs"), "https://sqs.eu-central-1.amazonaws.com");
+  EXPECT_THAT(refusal([&] {
+                find({}, "sqs", {"http://localhost:4566", "the option endpoint"});
+              }),
+              AllOf(HasSubstr("the option endpoint names an endpoint"), HasSubstr("use_fips_endpoint")));
+  EXPECT_THAT(refusal([&] {
+                find({{"AWS_ENDPOINT_URL_SQS", "http://localhost:4566"}}, "sqs");
+              }),
+              HasSubstr("AWS_ENDPOINT_URL_SQS names an endpoint"));
+  for (const char* name :
+       {"AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"}) {
+    EXPECT_THAT(refusal([&] {
+                  find({{name, "yes"}}, "sqs");
+                }),
+                AllOf(HasSubstr(name), HasSubstr("write true or false")));
+  }
+  EXPECT_THAT(refusal([&] {
+                find({{"AWS_ACCOUNT_ID_ENDPOINT_MODE", "required"}}, "dynamodb");
+              }),
+              AllOf(HasSubstr("AWS_ACCOUNT_ID_ENDPOINT_MODE"), HasSubstr("preferred or disabled")));
 }
 
 TEST(WireEndpoint, ReadsDates) {

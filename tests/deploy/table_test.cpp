@@ -556,6 +556,8 @@ TEST(TableArn, IsMadeOfWhatIsKnown) {
             "arn:aws:dynamodb:eu-central-1:123456789012:table/once");
   EXPECT_EQ(table_arn(options_of(), "", ""), "arn:aws:dynamodb:*:*:table/once");
   EXPECT_EQ(table_arn(options_of(), "cn-north-1", ""), "arn:aws-cn:dynamodb:cn-north-1:*:table/once");
+  EXPECT_EQ(table_arn(options_of(), "us-isob-east-1", ""), "arn:aws-iso-b:dynamodb:us-isob-east-1:*:table/once");
+  EXPECT_EQ(table_arn(options_of(), "eusc-de-east-1", ""), "arn:aws-eusc:dynamodb:eusc-de-east-1:*:table/once");
   EXPECT_EQ(table_arn(options_of("arn:aws:dynamodb:us-east-1:1:table/t"), "eu-central-1", ""),
             "arn:aws:dynamodb:us-east-1:1:table/t");
 }

@@ -25,6 +25,7 @@
 #include <once/platform/system.hpp>
 #include <once/reconcile.hpp>
 
+#include "aws/endpoint.hpp"
 #include "commands/commands.hpp"
 #include "operators/admin_port.hpp"
 #include "operators/overview.hpp"
@@ -44,6 +45,7 @@
 #include "settings/rules.hpp"
 #include "settings/spans.hpp"
 #include "settings/work_options.hpp"
+#include "text/ascii.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::cli {
@@ -225,11 +227,15 @@ void locate(const SqsOptions& options, aws::ClientOptions& client) {
   if (path == std::string::npos || options.queue.ends_with('/')) {
     misuse("--queue " + escaped(options.queue) + " is not a queue's URL: it does not end with the queue's name");
   }
-  if (client.endpoint.empty()) client.endpoint = options.queue.substr(0, path);
-  const std::vector<std::string> labels = split(options.queue.substr(authority + 3, path - authority - 3), '.');
-  if (client.region.empty() && labels.size() >= 4 && labels[0] == "sqs" && labels[2] == "amazonaws") {
-    client.region = labels[1];
+  std::string host = text::lower(options.queue.substr(authority + 3, path - authority - 3));
+  if (host.ends_with(":443")) host.resize(host.size() - 4);
+  const std::string region = aws::region_of_host("sqs", host);
+  if (client.region.empty()) client.region = region;
+  if (!region.empty() && client.region != region) {
+    misuse("--queue is in the region " + region + ", and --region says " + client.region + ": leave it out");
   }
+  // A host of AWS's own only says the region: use_fips_endpoint and use_dualstack_endpoint hold.
+  if (client.endpoint.empty() && region.empty()) client.endpoint = options.queue.substr(0, path);
 }
 
 std::shared_ptr<aws::Client> sqs_client(const SqsOptions& options, Millis waits) {

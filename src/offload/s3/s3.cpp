@@ -254,13 +254,11 @@ class S3Offload final : public Offload, public std::enable_shared_from_this<S3Of
 std::shared_ptr<Offload> make_s3_offload(S3Options options, S3Ports ports) {
   check_options(options);
   std::string region = options.region.empty() ? aws::find_region(options.environment, options.profile) : options.region;
-  aws::Endpoint endpoint = options.endpoint.empty()
-                               ? aws::find_endpoint("s3", region, options.environment, options.profile)
-                               : aws::parse_endpoint(options.endpoint, "the endpoint of the S3 offload");
+  aws::Endpoint endpoint = aws::find_endpoint("s3", region, options.environment, options.profile,
+                                              {options.endpoint, "the endpoint of the S3 offload"});
   aws::check_region(region, "the S3 offload's region");
-  const bool of_aws = endpoint.host.ends_with(".amazonaws.com") || endpoint.host.ends_with(".amazonaws.com.cn");
   const bool dotted = options.bucket.find('.') != std::string::npos;
-  if (options.path_style.value_or(!of_aws || dotted)) {
+  if (options.path_style.value_or(!aws::is_of_aws(endpoint.host) || dotted)) {
     endpoint.path += "/" + options.bucket;
   } else {
     endpoint.host = options.bucket + "." + endpoint.host;
