@@ -74,7 +74,7 @@ export class OnceTable extends Construct {
     const statements = [
       new iam.PolicyStatement({
         sid: "OnceRecords",
-        actions: ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"],
+        actions: ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:DescribeTable"],
         resources: [this.table.tableArn],
       }),
     ];
@@ -96,7 +96,6 @@ export class OnceTable extends Construct {
         sid: "OnceTable",
         actions: [
           "dynamodb:Scan",
-          "dynamodb:DescribeTable",
           "dynamodb:DescribeTimeToLive",
           "dynamodb:DescribeContinuousBackups",
         ],

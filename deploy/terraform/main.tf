@@ -82,7 +82,7 @@ resource "aws_s3_bucket_public_access_block" "results" {
 data "aws_iam_policy_document" "worker" {
   statement {
     sid       = "OnceRecords"
-    actions   = ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"]
+    actions   = ["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem", "dynamodb:DescribeTable"]
     resources = [aws_dynamodb_table.this.arn]
   }
 
@@ -102,7 +102,6 @@ data "aws_iam_policy_document" "operator" {
     sid = "OnceTable"
     actions = [
       "dynamodb:Scan",
-      "dynamodb:DescribeTable",
       "dynamodb:DescribeTimeToLive",
       "dynamodb:DescribeContinuousBackups",
     ]

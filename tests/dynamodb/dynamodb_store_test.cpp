@@ -34,6 +34,7 @@ class DynamoDbStore : public ::testing::Test {
     options.table = "records";
     options.clock = clock;
     options.transport = make_fake_transport(fake);
+    options.allow_eventual = true;  // So that it does not ask.
   }
 
   std::unique_ptr<Store> open() { return stores::make_dynamodb_store(options); }
@@ -107,6 +108,69 @@ TEST_F(DynamoDbStore, EachOperationIsOneRequest) {
   EXPECT_EQ(blocking::remove(*store, "k", seen_of(next)).status, Answer::Status::done);
   EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 4}, {"GetItem", 1}, {"DeleteItem", 2}}));
   EXPECT_EQ(stores::dynamodb_status(*store)->calls, 7U);
+}
+
+// What DescribeTable says of a global table: each of its regions would accept a claim.
+TEST_F(DynamoDbStore, NoClaimIsMadeWhereAnotherRegionCanMakeItToo) {
+  create_table();
+  options.allow_eventual = false;
+  const std::string replicas = R"("Replicas":[{"RegionName":"us-east-1"},{"RegionName":"eu-west-1"}])";
+  FakeFault described{.kind = FakeFault::Kind::answered};
+  fake->set_faults([&](const FakeCall& call) { return call.operation == "DescribeTable" ? described : FakeFault{}; });
+  for (const std::string& table :
+       {replicas + R"(,"GlobalTableVersion":"2019.11.21","MultiRegionConsistency":"EVENTUAL")", replicas,
+        std::string(R"("GlobalTableVersion":"2017.11.29")")}) {
+    described.answer.body = R"({"Table":{)" + table + "}}";
+    const auto store = open();
+    fake->reset_round_trips();
+    for (int i = 0; i < 2; ++i) {
+      const Answer answer = blocking::insert(*store, plain_record("k"));
+      EXPECT_EQ(answer.error.kind, ErrorKind::misuse) << table;
+      EXPECT_THAT(answer.error.message, AllOf(HasSubstr("two regions can claim the same key"),
+                                              HasSubstr("allow_eventual=1")));
+    }
+    EXPECT_EQ(fake->round_trips("PutItem"), 0U);
+    // What was claimed before can be read and ended.
+    EXPECT_EQ(blocking::get(*store, "k").status, Answer::Status::done);
+  }
+  EXPECT_THAT(blocking::insert(*open(), plain_record("k")).error.message, HasSubstr("version 2017.11.29"));
+  options.allow_eventual = true;
+  fake->reset_round_trips();
+  EXPECT_EQ(blocking::insert(*open(), plain_record("chosen")).status, Answer::Status::done);
+  EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 1}}));
+}
+
+TEST_F(DynamoDbStore, OtherTablesAreAskedAboutOnce) {
+  create_table();
+  options.allow_eventual = false;
+  FakeFault described{.kind = FakeFault::Kind::answered};
+  fake->set_faults([&](const FakeCall& call) { return call.operation == "DescribeTable" ? described : FakeFault{}; });
+  int keys = 0;
+  const auto insert = [&](Store& store) {
+    const std::string key = "k" + std::to_string(++keys);
+    EXPECT_EQ(blocking::insert(store, plain_record(key)).status, Answer::Status::done) << described.answer.body;
+  };
+  for (const auto& [status, body] : std::vector<std::pair<int, std::string>>{
+           {200, R"({"Table":{"TableStatus":"ACTIVE","Replicas":[]}})"},
+           {200, R"({"Table":{"Replicas":[{"RegionName":"us-east-1"}],"MultiRegionConsistency":"STRONG"}})"},
+           {400, R"({"__type":"x#AccessDeniedException","Message":"no"})"},
+           {400, R"({"__type":"x#UnknownOperationException"})"}}) {
+    described.answer = {.status = status, .body = body};
+    const auto store = open();
+    fake->reset_round_trips();
+    insert(*store);
+    insert(*store);
+    EXPECT_EQ(fake->round_trips(), (Trips{{"DescribeTable", 1}, {"PutItem", 2}})) << body;
+  }
+  // No answer says nothing: the next claim asks again.
+  described = {.kind = FakeFault::Kind::unreachable};
+  const auto store = open();
+  fake->reset_round_trips();
+  insert(*store);
+  described = {};
+  insert(*store);
+  insert(*store);
+  EXPECT_EQ(fake->round_trips(), (Trips{{"DescribeTable", 2}, {"PutItem", 3}}));
 }
 
 TEST_F(DynamoDbStore, ARefusalWithoutTheItemIsFollowedByAConsistentRead) {

@@ -44,7 +44,10 @@ class DynamoDbEngine : public ::testing::Test {
   std::unique_ptr<Engine> process(Millis off = 0ms) {
     const auto host = std::make_shared<DriftingClock>(clock, 0, off);
     EngineOptions o;
-    o.store = stores::make_dynamodb_store({.table = "records", .transport = make_fake_transport(fake), .clock = host});
+    o.store = stores::make_dynamodb_store({.table = "records",
+                                           .transport = make_fake_transport(fake),
+                                           .allow_eventual = true,  // So that it does not ask.
+                                           .clock = host});
     o.policy.lease = 3s;
     o.policy.max_inline_bytes = 400 * 1024;
     o.policy.retention = 24h;

@@ -43,6 +43,7 @@ class Transaction : public ::testing::Test {
     options.table = "records";
     options.clock = clock;
     options.transport = make_fake_transport(fake);
+    options.allow_eventual = true;  // So that it does not ask.
     fake->create_table("stock", "sku");
     fake->create_table("orders", "id");
     set_pieces(5);

@@ -303,6 +303,7 @@ stores::DynamoDbOptions DynamoDb::options(std::shared_ptr<aws::Transport> transp
           .transport = std::move(transport),
           .use_index = stores::DynamoDbOptions::UseIndex::never,
           .read_first_over = read_first_over_,
+          .allow_eventual = true,  // So that it does not ask.
           .count_capacity = counts_,
           .clock = std::move(clock)};
 }

@@ -116,8 +116,8 @@ struct DynamoDbOptions {
   std::size_t read_first_over = std::size_t{4} * 1024;
 
   // The table may be a replica of a global table with eventual consistency, because the records of one key are used in
-  // one region only. Without it `once table check` and `once doctor` report such a table as a lack. In two regions the
-  // same key would be claimed twice.
+  // one region only. Without it claims in such a table are refused, as in two regions the same key would be claimed
+  // twice: before its first insert the store calls DescribeTable. Where that is not permitted, it does not know.
   bool allow_eventual = false;
 
   // Asks the service to report what each request consumed: DynamoDbStatus::capacity_units. It does not report refused

@@ -175,6 +175,14 @@ ServiceAnswer::Table read_table(const JsonValue& object) {
                              .status = optional_text(index, "IndexStatus"),
                              .projection = optional_text(index.member("Projection"), "ProjectionType")});
   }
+  if (optional_text(object, "MultiRegionConsistency") == "STRONG") return table;
+  for (const JsonValue& replica : elements_of(object.member("Replicas"))) {
+    if (replica.kind() != JsonKind::object) continue;
+    table.eventual += (table.eventual.empty() ? "replicated with " : ", ") + optional_text(replica, "RegionName");
+  }
+  if (table.eventual.empty() && optional_text(object, "GlobalTableVersion") == "2017.11.29") {
+    table.eventual = "a global table of version 2017.11.29";
+  }
   return table;
 }
 

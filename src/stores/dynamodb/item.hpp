@@ -117,6 +117,7 @@ struct ServiceAnswer {
     };
     std::vector<Index> indexes;  // Global ones.
     std::string status;          // "ACTIVE"
+    std::string eventual;  // How another region can claim the same key: "replicated with us-east-1". Empty: it cannot.
   };
   std::optional<Table> table;  // "Table": of DescribeTable.
 };

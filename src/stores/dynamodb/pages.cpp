@@ -169,24 +169,6 @@ void list_index(const ServicePtr& service, ListQuery query, std::uint32_t shard,
                 });
 }
 
-// Asks whether the table has the index. A table that may not be described counts as one without.
-void find_index(const ServicePtr& service, Callback<void()> then) {
-  service->call(service, "DescribeTable", service->name_only(), Access::read, true,
-                [service, then = std::move(then)](const Outcome& outcome, std::optional<StoreTime>) mutable {
-                  const DynamoDbOptions& options = service->options();
-                  const auto usable = [&](const ServiceAnswer::Table::Index& index) {
-                    return index.name == options.index && index.partition_key == options.attributes.open &&
-                           (index.status.empty() || index.status == "ACTIVE") &&
-                           (index.projection.empty() || index.projection == "ALL");
-                  };
-                  const auto& table = outcome.answer.table;
-                  const bool there = table && std::any_of(table->indexes.begin(), table->indexes.end(), usable);
-                  const bool answered = table || (outcome.error && outcome.error->kind == ErrorKind::misuse);
-                  if (answered) service->index = there ? Service::Index::there : Service::Index::absent;
-                  then();
-                });
-}
-
 // One call of sweep(). It runs in one completion after the other.
 class Sweep : public std::enable_shared_from_this<Sweep> {
  public:
@@ -352,7 +334,8 @@ void list(const ServicePtr& service, ListQuery query, Callback<void(ListPage)> d
     }
   };
   if (service->index != Service::Index::not_asked) return listing();
-  find_index(service, std::move(listing));
+  // A table that may not be described counts as one without an index.
+  service->describe(service, [listing = std::move(listing)](const Outcome&) mutable { listing(); });
 }
 
 void sweep(const ServicePtr& service, Time now, std::size_t limit, Callback<void(SweepAnswer)> done) {

@@ -94,7 +94,11 @@ void append_conditions(std::string& body,
 }
 
 Service::Service(const DynamoDbOptions& options, aws::Transport& transport)
-    : options_(options), transport_(transport), format_(make_format(options)), name_("dynamodb:" + options.table) {
+    : options_(options),
+      transport_(transport),
+      format_(make_format(options)),
+      name_("dynamodb:" + options.table),
+      knows_replicas_(options.allow_eventual) {
   name_only_ = "{\"TableName\":";
   text::json::append_quoted(name_only_, options.table);
   table_ = name_only_;
@@ -120,6 +124,37 @@ void Service::call(std::shared_ptr<Service> self, std::string_view operation, st
                     if (reply.false_time) self->false_times_.fetch_add(1, std::memory_order_relaxed);
                     then(self->outcome_of(reply, access, wanted), reply.time);
                   });
+}
+
+void Service::describe(const std::shared_ptr<Service>& self, Callback<void(const Outcome&)> then) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_for_description_.push_back(std::move(then));
+    if (waiting_for_description_.size() > 1) return;
+  }
+  call(self, "DescribeTable", name_only_, Access::read, true,
+       [self](const Outcome& outcome, std::optional<StoreTime>) { self->described(outcome); });
+}
+
+void Service::described(const Outcome& outcome) {
+  const auto& table = outcome.answer.table;
+  // Who may not describe it gets no other answer later.
+  const bool answered = table || (outcome.error && outcome.error->kind == ErrorKind::misuse);
+  if (answered && (!table || table->eventual.empty())) knows_replicas_ = true;
+  if (answered && options_.use_index == DynamoDbOptions::UseIndex::if_there) {
+    const auto usable = [&](const ServiceAnswer::Table::Index& its_index) {
+      return its_index.name == options_.index && its_index.partition_key == options_.attributes.open &&
+             (its_index.status.empty() || its_index.status == "ACTIVE") &&
+             (its_index.projection.empty() || its_index.projection == "ALL");
+    };
+    index = table && std::any_of(table->indexes.begin(), table->indexes.end(), usable) ? Index::there : Index::absent;
+  }
+  std::vector<Callback<void(const Outcome&)>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(waiting_for_description_);
+  }
+  for (Callback<void(const Outcome&)>& then : waiting) then(outcome);
 }
 
 void Service::met(const Item& item) noexcept {

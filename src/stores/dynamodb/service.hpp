@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <once/aws/client.hpp>
 #include <once/error.hpp>
@@ -34,6 +35,12 @@ struct Outcome {
 };
 
 enum class Access : std::uint8_t { read, write };
+
+// Of a table for which ServiceAnswer::Table::eventual is set.
+inline constexpr std::string_view eventual_advice =
+    ", eventually consistent: two regions can claim the same key at the same time, and both run. Use multi-Region "
+    "strong "
+    "consistency, or one region's replica alone and allow_eventual=1 in the store's URL";
 
 // Used by completions: it outlives the store if one of them destroys that.
 class Service {
@@ -91,6 +98,11 @@ class Service {
   void call(std::shared_ptr<Service> self, std::string_view operation, std::string body, Access access, bool wanted,
             Callback<void(Outcome, std::optional<StoreTime>)> then);
 
+  // DescribeTable, also for `index`: one call for all that wait for it.
+  void describe(const std::shared_ptr<Service>& self, Callback<void(const Outcome&)> then);
+  // Whether the table was described, may not be described, or may be eventually consistent.
+  [[nodiscard]] bool knows_replicas() const noexcept { return knows_replicas_; }
+
   // Whether an insert should read first: see DynamoDbOptions::read_first_over. Uses up one of the saved reads.
   bool reads_first() noexcept {
     std::uint32_t left = reads_first_.load(std::memory_order_relaxed);
@@ -135,6 +147,7 @@ class Service {
     if (std::exchange(learnt_at_, now) != now) store_clock_ = {};
   }
 
+  void described(const Outcome& outcome);
   Outcome outcome_of(const aws::Reply& reply, Access access, bool wanted);
 
   const DynamoDbOptions options_;
@@ -156,6 +169,9 @@ class Service {
   std::condition_variable none_under_way_;
   std::size_t under_way_ = 0;
 
+  std::vector<Callback<void(const Outcome&)>> waiting_for_description_;  // Guarded by mutex_.
+
+  std::atomic<bool> knows_replicas_;
   std::atomic<std::uint32_t> reads_first_{0};  // How many of the next inserts read first.
 };
 

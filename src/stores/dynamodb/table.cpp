@@ -6,7 +6,9 @@
 #include <once/error.hpp>
 #include <once/stores/dynamodb_table.hpp>
 
+#include "aws/endpoint.hpp"
 #include "platform/wait.hpp"
+#include "stores/dynamodb/service.hpp"
 
 namespace once::stores {
 
@@ -16,9 +18,9 @@ using Json = nlohmann::ordered_json;
 using Grade = TableFinding::Grade;
 
 // The permissions of the store's calls, by resource. A test compares them with the calls in the sources.
-constexpr std::array worker_actions{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem"};
-constexpr std::array look_actions{"dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive",
-                                  "dynamodb:DescribeContinuousBackups"};
+constexpr std::array worker_actions{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:DeleteItem",
+                                    "dynamodb:DescribeTable"};
+constexpr std::array look_actions{"dynamodb:DescribeTimeToLive", "dynamodb:DescribeContinuousBackups"};
 constexpr std::array results_actions{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"};
 
 // The answer of one call.
@@ -229,12 +231,9 @@ class TableCheck {
               "commit_with(), and no TTL");
       return;
     }
-    const std::string text = where +
-                             ", eventually consistent: two regions can claim the same key at the same time, and both "
-                             "run. Use multi-Region strong consistency, or one region's replica alone";
     add(options_.allow_eventual ? Grade::hint : Grade::lack, "replicas",
-        options_.allow_eventual ? text + " (allowed by allow_eventual)"
-                                : text + " and allow_eventual=1 in the store's URL");
+        where + std::string(dynamodb::eventual_advice) +
+            (options_.allow_eventual ? ". It is allowed: allow_eventual is set" : ""));
   }
 
   void look_at_billing() {
@@ -505,10 +504,7 @@ std::string least_policy(const DynamoDbOptions& options, std::string_view arn, P
 
 std::string table_arn(const DynamoDbOptions& options, std::string_view region, std::string_view account) {
   if (options.table.starts_with("arn:")) return options.table;
-  std::string partition = "aws";
-  if (region.starts_with("cn-")) partition = "aws-cn";
-  if (region.starts_with("us-gov-")) partition = "aws-us-gov";
-  return "arn:" + partition + ":dynamodb:" + std::string(region.empty() ? "*" : region) + ":" +
+  return "arn:" + aws::partition_of(region) + ":dynamodb:" + std::string(region.empty() ? "*" : region) + ":" +
          std::string(account.empty() ? "*" : account) + ":table/" + options.table;
 }
 

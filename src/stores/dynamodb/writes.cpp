@@ -136,9 +136,7 @@ void end_cancelled(const ServicePtr& service, Transaction transaction, ServiceAn
        {ErrorKind::unavailable, passing == nullptr ? answer.error_type + ": " + answer.message : said(*passing)});
 }
 
-}  // namespace
-
-void send(const ServicePtr& service, Write write) {
+void send_looking_first(const ServicePtr& service, Write write) {
   if (!write.is_insert || !service->reads_first()) return send(service, std::move(write), 0);
   const auto primary_key = service->format().primary_key(write.key);
   if (const Error* error = std::get_if<Error>(&primary_key)) return fail(service, write.done, *error);
@@ -149,6 +147,22 @@ void send(const ServicePtr& service, Write write) {
               service->met(*outcome.answer.item);
               give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
             });
+}
+
+}  // namespace
+
+// An insert claims a key. So before the first one the store asks whether another region could claim it too. Where the
+// table may not be described, that is not known.
+void send(const ServicePtr& service, Write write) {
+  if (!write.is_insert || service->knows_replicas()) return send_looking_first(service, std::move(write));
+  service->describe(service, [service, write = std::move(write)](const Outcome& outcome) mutable {
+    const auto& table = outcome.answer.table;
+    if (table && !table->eventual.empty()) {
+      return fail(service, write.done,
+                  {ErrorKind::misuse, "the table is " + table->eventual + std::string(eventual_advice)});
+    }
+    send_looking_first(service, std::move(write));
+  });
 }
 
 void append_write_condition(std::string& body, const Condition& condition) {
