@@ -8,20 +8,22 @@ namespace events_test {
 
 using ::testing::HasSubstr;
 
-constexpr const char* head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nX-Tag: 1\r\n";
+constexpr const char* events_type = "text/event-stream; charset=utf-8";
 
 class EventsTest : public ProxyTest {
  protected:
   // An event, a second one when the gate is open, and the end if there is one.
-  void start_events(const std::string& first, const std::string& second, bool has_end = true) {
-    start([this, first, second, has_end](Line& line) {
+  void start_events(const std::string& first, const std::string& second, bool has_end = true,
+                    const std::string& type = events_type) {
+    start([this, first, second, has_end, type](Line& line) {
       got(line.read_request().value());
       const auto chunk = [](const std::string& text) {
         std::string size(16, '\0');
         size.resize(static_cast<std::size_t>(std::snprintf(size.data(), size.size(), "%zx", text.size())));
         return size + "\r\n" + text + "\r\n";
       };
-      line.write(std::string(head) + "Transfer-Encoding: chunked\r\n\r\n" + chunk(first));
+      line.write("HTTP/1.1 200 OK\r\nContent-Type: " + type + "\r\nX-Tag: 1\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                 chunk(first));
       go.wait();
       line.write(chunk(second) + (has_end ? "0\r\n\r\n" : ""));
     });
@@ -43,6 +45,57 @@ TEST_F(EventsTest, ComeAtOnceAndAreReplayed) {
   EXPECT_EQ(again->header("X-Tag"), "1");
   EXPECT_EQ(logged(1).fate, "store");
   EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(EventsTest, OtherTypesComeAtOnceTooIfTheyAreNamed) {
+  rules.stream_types = {"application/x-ndjson"};
+  start_events("{\"a\":1}\n", "{\"a\":2}\n", true, "Application/X-NDJSON;v=1");
+  Line line = client();
+  line.write(post("k"));
+  line.read_until("{\"a\":1}\n");  // The gate is shut.
+  go.open();
+  line.read_until("0\r\n\r\n");
+  EXPECT_EQ(ask(post("k")).body, "{\"a\":1}\n{\"a\":2}\n");
+  EXPECT_EQ(runs(), 1U);
+}
+
+// The service answers when the client has waited for its own limit. What another request gets then.
+class PatienceTest : public ProxyTest {
+ protected:
+  Message after_patience(const std::string& type, const std::string& body, const std::string& version = "1.1") {
+    rules.client_timeout = Millis{100};
+    rules.max_answer_bytes = 1000;
+    start([this, type, body](Line& line) {
+      got(line.read_request().value());
+      go.wait();
+      line.write("HTTP/1.1 200 OK\r\nContent-Type: " + type + "\r\nContent-Length: " + std::to_string(body.size()) +
+                 "\r\n\r\n" + body);
+    });
+    Line line = client();
+    line.write("POST /charges HTTP/" + version + "\r\nHost: shop\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\na");
+    const auto told = line.read_message();
+    EXPECT_EQ(told->status(), 409U);
+    EXPECT_THAT(told->body, HasSubstr("in-progress"));
+    go.open();
+    EXPECT_EQ(line.read_all(), "");
+    EXPECT_EQ(logged(0).outcome, RequestOutcome::executed);
+    EXPECT_EQ(logged(0).status, 409U);
+    EXPECT_EQ(logged(0).cause, "client-waited");
+    Message later = ask("POST /charges HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\na");
+    EXPECT_EQ(runs(), 1U);
+    return later;
+  }
+};
+
+TEST_F(PatienceTest, TheWorkGoesOnAndIsKept) {
+  EXPECT_EQ(after_patience("text/plain", "done").body, "done");
+  EXPECT_EQ(logged(0).fate, "store");
+}
+TEST_F(PatienceTest, OfHttp10Too) { EXPECT_EQ(after_patience("text/plain", "done", "1.0").body, "done"); }
+TEST_F(PatienceTest, OfStreamsToo) { EXPECT_EQ(after_patience(events_type, "data: 1\n\n").body, "data: 1\n\n"); }
+TEST_F(PatienceTest, OfWhatIsTooLargeATombstoneIsLeft) {
+  EXPECT_EQ(after_patience("text/plain", std::string(100'000, 'x')).status(), 410U);
+  EXPECT_EQ(logged(0).fate, "tombstone");
 }
 
 TEST_F(EventsTest, AClientThatLeavesChangesNothing) {

@@ -241,6 +241,48 @@ class Program(ProxyCase):
         self.lapse()
         return self.curl("k")
 
+    def test_a_page_of_another_origin_reads_the_errors(self):
+        self.proxy("--cors-origin", "https://shop.example")
+        page = ("-H", "Origin: https://shop.example")
+        allowed = "\nAccess-Control-Allow-Origin: https://shop.example\n"
+        exposed = "\nAccess-Control-Expose-Headers: Retry-After, Idempotent-Replayed\n"
+        self.service.says = {"Access-Control-Allow-Origin": "https://shop.example"}
+        first = self.curl("k", "cents=1", *page)
+        self.assertEqual(first.count(allowed), 1, first)
+        replayed = self.curl("k", "cents=1", *page)
+        for header in (allowed, exposed, "\nIdempotent-Replayed: true\n"):
+            self.assertEqual(replayed.count(header), 1, replayed)
+        for status, arguments in ((422, ("k", "cents=2")), (400, ("undefined", "cents=2"))):
+            answer = self.curl(*arguments, *page)
+            for header in (f"HTTP/1.1 {status} ", allowed, exposed, "\nVary: Origin\n",
+                           "\nAccess-Control-Allow-Credentials: true\n"):
+                self.assertIn(header, answer)
+            for other in ("https://shop.example.evil", "https://SHOP.example", "null"):
+                self.assertNotIn("Access-Control-", self.curl(*arguments, "-H", f"Origin: {other}"))
+            self.assertNotIn("Access-Control-", self.curl(*arguments))
+        # What the service does not let pages read, they do not read.
+        self.service.says = {}
+        self.assertNotIn("Access-Control-", self.curl("l", "cents=1", *page))
+
+    def test_work_goes_on_after_the_client_was_told_that_it_is_in_progress(self):
+        self.proxy("--client-timeout", "200ms", "--answer-timeout", "10m")
+        self.service.hold = True
+        answer = self.curl("k", "cents=500")
+        self.assertIn("HTTP/1.1 409 ", answer)
+        self.assertIn("urn:once:problem:in-progress", answer)
+        self.assertIn("\nRetry-After: 5\n", answer)
+        self.assertIn("\nConnection: close\n", answer)
+        self.assertIn("urn:once:problem:in-progress", self.curl("k", "cents=500"))
+        self.service.hold = False
+        self.service.go.set()
+        retry, first = self.log(2)  # In the order of their ends.
+        self.assertEqual(retry["outcome"], "conflict")
+        self.assertEqual((first["status"], first["cause"], first["fate"]), (409, "client-waited", "store"))
+        answer = self.curl("k", "cents=500")
+        self.assertIn("HTTP/1.1 201 ", answer)
+        self.assertIn("\nIdempotent-Replayed: true\n", answer)
+        self.assertEqual(self.service.ledger, ["cents=500"])
+
     def test_killed_between_claim_and_finish_it_is_unknown(self):
         answer = self.killed_while_held()
         self.assertIn("HTTP/1.1 409 ", answer)

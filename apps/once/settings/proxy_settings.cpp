@@ -521,6 +521,12 @@ std::vector<Setting> table() {
           "service-fate", "Let the service say what becomes of its answer: Once-Fate: complete, release or hold"),
       toggle<&Options::send_claim, true, false>(
           "send-claim", "Send Once-Attempt, Once-Token and Once-Derived-Key with each request that has a claim"),
+      list<&Options::stream_types>("stream-type", {},
+                                   "A content type whose answers reach the client as they come, as text/event-stream\n"
+                                   "does: application/x-ndjson; repeatable"),
+      list<&Options::cors_origins>("cors-origin", {},
+                                   "The origin of pages whose scripts may read the proxy's own errors, as in\n"
+                                   "https://shop.example, or *; repeatable"),
       list<&Options::never_store>("never-store", {}, "A header to leave out of replays; repeatable"),
       size<&Options::max_body_bytes>("body-limit", "1MiB",
                                      "Largest body of a request with a key; a larger one gets 413"),
@@ -530,6 +536,10 @@ std::vector<Setting> table() {
       duration<&Options::retry_after>("retry-after", "5s", "The largest Retry-After"),
       entry("answer-timeout", "60s", "How long to wait for the head of the upstream's answer", set_answer_timeout,
             true),
+      duration<&Options::client_timeout>(
+          "client-timeout", "0s",
+          "How long a client waits for the answer to a request with a key: then 409, and the work goes on\n"
+          "(0s: as long as --answer-timeout)"),
       text<&Options::reconcile>("reconcile", {},
                                 "The request that asks the service about an unknown operation, as in\n"
                                 "\"GET /charges?key={key}\" (default: nobody is asked)"),

@@ -84,6 +84,7 @@ unsigned status_of(Problem problem) noexcept { return text_of(problem).status; }
 Answer problem_answer(const ProblemText& text, std::string_view docs_url, std::string_view members) {
   Answer answer;
   answer.status = text.status;
+  answer.is_problem = true;
   answer.headers = {{"Content-Type", "application/problem+json"}, {"Content-Language", "en"}};
   std::string& body = answer.body;
   body.reserve(1024);

@@ -96,6 +96,17 @@ void check_names(const std::vector<std::string>& names, const char* member) {
   }
 }
 
+// As browsers send it: RFC 6454, section 6.2.
+bool is_origin(std::string_view text) noexcept {
+  if (text == "*") return true;
+  const auto scheme = text.find("://");
+  if (scheme == std::string_view::npos || scheme == 0) return false;
+  const std::string_view host = text.substr(scheme + 3);
+  return !host.empty() &&
+         std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7F && (c < 'A' || c > 'Z'); }) &&
+         host.find_first_of("/?#@,*") == std::string_view::npos;
+}
+
 Fate default_fate(unsigned status) noexcept {
   switch (status) {
     case 401:  // These four: the client needs other credentials, or another connection.
@@ -234,6 +245,18 @@ void check(const Options& options) {
   if (!text::is_field_text(options.challenge)) refuse_option("challenge has a character that no header can have");
   check_names(options.fingerprint_headers, "fingerprint_headers");
   check_names(options.never_store, "never_store");
+  for (const std::string& type : options.stream_types) {
+    const auto slash = type.find('/');
+    if (slash == std::string::npos || !text::is_token(type.substr(0, slash)) ||
+        !text::is_token(type.substr(slash + 1))) {
+      refuse_option("stream_types has '" + type + "': write a content type as in application/x-ndjson");
+    }
+  }
+  for (const std::string& origin : options.cors_origins) {
+    if (!is_origin(origin)) {
+      refuse_option("cors_origins has '" + origin + "': write an origin as in https://shop.example, or *");
+    }
+  }
   for (const std::string& method : options.methods) {
     if (const std::string capitals = in_capitals(method); capitals != method) {
       refuse_option("methods has '" + method + "': methods are case-sensitive (RFC 9110, section 9.1): write " +
@@ -268,9 +291,11 @@ void check(const Options& options) {
   if (options.retry_after < Millis{1'000} || options.retry_after > std::chrono::hours(24)) {
     refuse_option("retry_after must be 1 s to 24 h");
   }
-  if (options.answer_timeout != Millis{0} &&
-      (options.answer_timeout < Millis{1} || options.answer_timeout > std::chrono::hours(24))) {
-    refuse_option("answer_timeout must be 1 ms to 24 h");
+  for (const auto& [name, limit] :
+       {std::pair{"answer_timeout", options.answer_timeout}, {"client_timeout", options.client_timeout}}) {
+    if (limit < Millis{0} || limit > std::chrono::hours(24)) {
+      refuse_option(std::string(name) + " must be 1 ms to 24 h, or 0");
+    }
   }
   check_reconcile(options);
   if (!std::ranges::all_of(options.docs_url,

@@ -94,4 +94,27 @@ Answer answer_to(Trouble trouble, Millis retry_after) {
   }
 }
 
+std::optional<http::Headers> readable_by_page(const Answer& answer, std::span<const http::HeaderView> request,
+                                              const std::vector<std::string>& origins) {
+  if (origins.empty()) return std::nullopt;
+  const auto origin = std::ranges::find_if(
+      request, [](const http::HeaderView& header) { return http::same_name(header.name, "Origin"); });
+  if (origin == request.end()) return std::nullopt;
+  const bool is_listed = std::ranges::find(origins, origin->value) != origins.end();
+  if (!is_listed && std::ranges::find(origins, "*") == origins.end()) return std::nullopt;
+  const auto has_allowed = [](const http::Header& header) {
+    return http::same_name(header.name, "Access-Control-Allow-Origin");
+  };
+  http::Headers headers = answer.headers;
+  if (answer.is_problem) {
+    headers.push_back({"Access-Control-Allow-Origin", is_listed ? std::string(origin->value) : "*"});
+    if (is_listed) headers.push_back({"Access-Control-Allow-Credentials", "true"});
+    headers.push_back({"Vary", "Origin"});
+  } else if (std::ranges::none_of(headers, has_allowed)) {
+    return std::nullopt;  // Whether a page may read the service's answers is the service's to say.
+  }
+  headers.push_back({"Access-Control-Expose-Headers", "Retry-After, Idempotent-Replayed"});
+  return headers;
+}
+
 }  // namespace once::proxy

@@ -21,10 +21,12 @@ using http::Opening;
 
 namespace {
 
-bool is_event_stream(const Incoming& answer) {
-  return std::ranges::any_of(answer.headers(), [](const http::HeaderView& header) {
-    return http::same_name(header.name, "Content-Type") &&
-           http::same_name(text::trim(header.value.substr(0, header.value.find(';'))), "text/event-stream");
+bool is_stream(const Incoming& answer, const std::vector<std::string>& types) {
+  return std::ranges::any_of(answer.headers(), [&](const http::HeaderView& header) {
+    if (!http::same_name(header.name, "Content-Type")) return false;
+    const std::string_view own = text::trim(header.value.substr(0, header.value.find(';')));
+    return http::same_name(own, "text/event-stream") ||
+           std::ranges::any_of(types, [&](const std::string& type) { return http::same_name(own, type); });
   });
 }
 
@@ -155,6 +157,50 @@ bool Session::is_own(const TraceParent& span) const {
   });
 }
 
+// A timer beside the coroutine that works: it only writes to the client, while that one only speaks with the upstream.
+struct Session::Patience {
+  Patience(Loop& loop, Millis limit) : timer(loop.io, limit), told(loop) {}
+
+  Timer timer;
+  bool is_ended = false;  // The result is there.
+  bool has_passed = false;
+  Event told;
+};
+
+void Session::begin_patience() {
+  const Millis limit = endpoint_->rules().options().client_timeout;
+  if (limit == Millis{0}) return;
+  patience_ = std::make_shared<Patience>(loop_, limit);
+  Task<void> waiting = lose_patience(shared_from_this(), patience_);
+  spawn(loop_.io, std::move(waiting));
+}
+
+Task<void> Session::lose_patience(std::shared_ptr<Session> self, std::shared_ptr<Patience> patience) {
+  co_await self->loop_.sleep(patience->timer);
+  if (patience->is_ended || self->loop_.closing()) co_return;
+  patience->has_passed = true;
+  self->served_.cause = "client-waited";
+  const Answer answer = self->endpoint_->rules().problem(http::Problem::in_progress);
+  co_await self->send(answer, false);
+  self->client_.shut_down();
+  patience->told.set();
+}
+
+Task<bool> Session::end_patience() {
+  if (!patience_) co_return true;
+  patience_->is_ended = true;
+  patience_->timer.cancel();
+  if (!patience_->has_passed) co_return true;
+  if (!patience_->told.is_set()) co_await patience_->told.wait();
+  co_return false;
+}
+
+Task<Session::Next> Session::send_result(const Answer& answer) {
+  const bool is_there = co_await end_patience();
+  if (!is_there) co_return Next::close;
+  co_return co_await send(answer, wants_more());
+}
+
 Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view body) {
   // Its length is known now, also if it came chunked.
   Framing framing = request_framing();
@@ -176,6 +222,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   exchange->send_for(execution);
   BodySource source;
   source.bytes = body;
+  begin_patience();
   const Trouble trouble = co_await exchange->start(head, source, is_head(), nullptr);
   served_.upstream = exchange->service();
   if (trouble == Trouble::none) {
@@ -193,7 +240,7 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
                         reason_of(trouble, exchange->detail()));
   if (!finished.is_there()) co_await finished.wait();
   const http::Finished given = finished.take();
-  co_return co_await send(given.answer, wants_more());
+  co_return co_await send_result(given.answer);
 }
 
 namespace {
@@ -217,7 +264,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   http::Fate fate = rules.fate_of(fate_told(exchange.answer()));
   std::erase_if(answer.headers,
                 [](const http::Header& header) { return http::same_name(header.name, http::fate_header); });
-  if (fate == http::Fate::store && is_event_stream(exchange.answer())) {
+  if (fate == http::Fate::store && is_stream(exchange.answer(), rules.options().stream_types)) {
     co_return co_await stream_answer(execution, exchange);
   }
   const std::size_t limit = rules.options().max_answer_bytes;
@@ -248,8 +295,10 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
       execution.finish_streamed(answer, told, fate, std::move(done));
     };
     std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
-    if (!instead) co_return co_await relay(exchange, body);
+    const bool is_there = co_await end_patience();
+    if (is_there && !instead) co_return co_await relay(exchange, body);
     co_await exchange.join();
+    if (!is_there) co_return Next::close;
     co_return co_await send(*instead, wants_more());
   } else if (!exchange.join_now()) {
     co_await exchange.join();
@@ -259,10 +308,10 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   if (!finished.is_there()) co_await finished.wait();
   const http::Finished given = finished.take();
   served_.fate = given.left_tombstone ? "tombstone" : to_string(fate);
-  co_return co_await send(given.answer, wants_more());
+  co_return co_await send_result(given.answer);
 }
 
-// An answer of server-sent events (HTML, section 9.2), sent to the client and stored.
+// An answer of server-sent events (HTML, section 9.2), or another stream, sent to the client and stored.
 struct Session::Events {
   Answer answer;
   bool is_chunked = true;  // Otherwise it ends with the connection.
@@ -320,11 +369,14 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
   std::erase_if(events.answer.headers,
                 [](const http::Header& header) { return http::same_name(header.name, http::fate_header); });
   events.is_chunked = head_.version == 11;
-  served_.status = events.answer.status;
+  events.client_is_there = co_await end_patience();
   const bool keep_alive = wants_more() && events.is_chunked;
-  if (!events.is_chunked) reset_at_close(true);
-  const std::string head = write_events_head(events.answer, events.is_chunked, head_.version, keep_alive);
-  co_await send_events(events, head, {});
+  if (events.client_is_there) {
+    served_.status = events.answer.status;
+    if (!events.is_chunked) reset_at_close(true);
+    const std::string head = write_events_head(events.answer, events.is_chunked, head_.version, keep_alive);
+    co_await send_events(events, head, {});
+  }
   co_await relay_events(execution, exchange, events);
   served_.upstream_took = Steady::now() - began_;
   if (!exchange.join_now()) co_await exchange.join();

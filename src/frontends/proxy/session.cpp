@@ -136,6 +136,8 @@ Task<void> Session::run() {
     key_.clear();
     refusal_.reset();
     held_.reset();
+    patience_.reset();
+    endpoint_ = nullptr;
     head_.method = {};
     head_.version = 11;
     if (!co_await read_head()) {
@@ -323,8 +325,12 @@ Task<Session::Next> Session::send(const Answer& answer, bool keep_alive) {
   if (is_head()) framing = {};
   if (framing.kind == Framing::Kind::none) body = {};
   served_.status = answer.status;
-  const std::string lines =
-      write_answer_head(answer.status, answer.reason, answer.headers, framing, head_.version, keep_alive);
+  std::optional<http::Headers> for_page;
+  if (endpoint_ != nullptr) {
+    for_page = readable_by_page(answer, head_.headers, endpoint_->rules().options().cors_origins);
+  }
+  const std::string lines = write_answer_head(answer.status, answer.reason, for_page ? *for_page : answer.headers,
+                                              framing, head_.version, keep_alive);
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
   error_code error;
   std::uint64_t written = client_.write_now(out);

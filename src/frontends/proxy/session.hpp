@@ -39,6 +39,12 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<void> reconcile(http::Opening& opening);  // If it is unknown: asks the upstream, and may open it again.
   Task<Next> run_claimed(http::Execution& execution, std::string_view body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
+  // The client's own limit, http::Options::client_timeout.
+  struct Patience;
+  void begin_patience();
+  static Task<void> lose_patience(std::shared_ptr<Session> self, std::shared_ptr<Patience> patience);
+  Task<bool> end_patience();  // False: it has passed, and the client has its answer.
+  Task<Next> send_result(const http::Answer& answer);
   struct Events;
   Task<Next> stream_answer(http::Execution& execution, Exchange& exchange);
   Task<void> relay_events(http::Execution& execution, Exchange& exchange, Events& events);
@@ -100,6 +106,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string_view path_;
   std::string key_;  // As stored. Empty: none.
   std::optional<Clients::Held> held_;
+  std::shared_ptr<Patience> patience_;  // Null: the client waits as long as the proxy.
   bool first_ = true;
 };
 

@@ -41,6 +41,7 @@ struct Answer {
   std::string reason;     // Empty: the server's own.
   Headers headers;
   std::string body;
+  bool is_problem = false;  // Made here, for a request that is not answered by the service. It is never stored.
 
   friend bool operator==(const Answer&, const Answer&) = default;
 };

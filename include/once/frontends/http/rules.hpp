@@ -122,6 +122,14 @@ struct Options {
   // (the key to send on to a service downstream: the same for each attempt).
   bool send_claim = false;
 
+  // For a proxy: content types, in addition to "text/event-stream", whose answers reach the client as they come:
+  // "application/x-ndjson". Others are sent when they are stored. Servers ignore it.
+  std::vector<std::string> stream_types;
+
+  // For a proxy: origins of pages whose scripts may read the problems of this gateway (CORS), as
+  // "https://shop.example". "*": any. Servers ignore it.
+  std::vector<std::string> cors_origins;
+
   // Headers that are not stored, in addition to those that never are: see docs/http.md.
   std::vector<std::string> never_store;
 
@@ -141,6 +149,11 @@ struct Options {
   // For a proxy: how long it waits for the head of the service's answer, 1 ms to 24 h. 0: proxy::Timeouts::answer.
   // Servers ignore it.
   Millis answer_timeout{0};
+
+  // For a proxy: how long a client waits for the answer of a request with a claim, 1 ms to 24 h. Then it gets 409
+  // in-progress and its connection ends. The work goes on, and its answer is stored. 0: as long as the proxy waits.
+  // Servers ignore it.
+  Millis client_timeout{0};
 
   // For a proxy: the request that asks the service what became of an unknown operation, "GET /charges?key={key}". {key}
   // is the client's key, percent-encoded. 200, 201, 203 and 204 mean that it took place, and become its stored answer.
