@@ -44,7 +44,7 @@ FlowingTime::FlowingTime()
       }) {}
 
 bool wait_until(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + 60s;
+  const auto end = std::chrono::steady_clock::now() + 300s;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(1ms);
@@ -96,6 +96,9 @@ Worker& Ledgered::add_worker(const WorkerOptions& options) {
   client.clock = host;
   client.timers = timers;
   client.random = std::make_shared<SeededRandom>(100 + seed);
+  // No fault here is a lack of an answer, and a slow machine is none.
+  client.timeout = 60s;
+  client.total_timeout = 180s;
   if (options.client) options.client(client);
   worker->client = aws::make_client(std::move(client));
 

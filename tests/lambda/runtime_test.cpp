@@ -1097,6 +1097,7 @@ TEST(SnapStart, IsReadFromTheEnvironment) {
 
 // A snapshot with two copies, made by clone(2) when everything is ready for it: unlike fork(), no handler of the
 // process learns of it. The engine is used before.
+#ifndef __SANITIZE_THREAD__  // It ends a copy of a process with threads that starts a thread.
 TEST(SnapStart, CopiesDrawOwnersOfTheirOwn) {
   LocalApi api({.snap_start = true});
   api.restore();
@@ -1148,6 +1149,7 @@ TEST(SnapStart, CopiesDrawOwnersOfTheirOwn) {
   kill(-function, SIGKILL);
   waitpid(function, nullptr, 0);
 }
+#endif
 
 }  // namespace runtime_test
 }  // namespace once::lambda
