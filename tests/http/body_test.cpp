@@ -164,6 +164,30 @@ TEST(Body, MalformedFormsCountAsBytes) {
   EXPECT_EQ(rules.examine(request).operation->fingerprint, fingerprint(rules, {"", two.body}));
 }
 
+// Each parameter is compared with all before it, so their number is bounded.
+TEST(Body, HeadersOfTooManyParametersAreMalformed) {
+  const Rules rules(shared());
+  const auto part_with = [](std::size_t count) {  // The name of the part is one of them.
+    std::string line = "; name=\"order\"";
+    for (std::size_t i = 1; i < count; ++i) line += "; p" + std::to_string(i) + "=1";
+    return with("; name=\"order\"", line);
+  };
+  const auto type_with = [](std::size_t count) {
+    Sent sent = form("X1");
+    for (std::size_t i = 1; i < count; ++i) sent.type += "; p" + std::to_string(i) + "=1";
+    return sent;
+  };
+  EXPECT_EQ(fingerprint(rules, form("X1", part_with(16))), fingerprint(rules, form("X2", part_with(16))));
+  EXPECT_NE(fingerprint(rules, type_with(16)), fingerprint(rules, {"", type_with(16).body}));
+  for (const std::size_t count : {17UL, 50'000UL}) {
+    const Sent one = form("X1", part_with(count));
+    EXPECT_EQ(fingerprint(rules, one), fingerprint(rules, {"", one.body})) << count;
+    EXPECT_NE(fingerprint(rules, one), fingerprint(rules, form("X2", part_with(count)))) << count;
+    const Sent many = type_with(count);
+    EXPECT_EQ(fingerprint(rules, many), fingerprint(rules, {"", many.body})) << count;
+  }
+}
+
 TEST(Body, OtherBodiesOfPartsAreTheSameKind) {
   const Rules rules(shared());
   const auto related = [](const std::string& boundary, const std::string& inner, const std::string& id = "17") {

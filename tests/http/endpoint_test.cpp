@@ -6,6 +6,8 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -13,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 #include <once/engine/exceptions.hpp>
+#include <once/engine/within_invocation.hpp>
 #include <once/error.hpp>
 
 #include "http_test.hpp"
@@ -123,6 +126,101 @@ TEST(Endpoint, AKeyOfABodyNeverMeetsAnotherPrincipals) {
   EXPECT_EQ(runs, 2);
 }
 
+// A key in each of its places, as the functions of once::lambda get it for several tenants.
+struct Keyed {
+  const char* where;
+  Options options;
+  Request request;
+};
+std::vector<Keyed> each_place_of_a_key() {
+  std::vector<Keyed> out(5, {.where = "header", .options = by_authorization(), .request = post("k")});
+  for (std::size_t i = 1; i < out.size(); ++i) out[i].request = post("");
+  out[1].where = "body";
+  out[1].options.key_field = "order";
+  out[1].request.body = R"({"order":"k"})";
+  out[2].where = "query";
+  out[2].options.key_query = "order";
+  out[2].request.target = "/charges?order=k";
+  out[3].where = "path";
+  out[3].options.key_path = "/charges/{key}";
+  out[3].request.target = "/charges/k";
+  out[4].where = "form";
+  out[4].options.key_form = "order";
+  out[4].request.headers.push_back({"Content-Type", "application/x-www-form-urlencoded"});
+  out[4].request.body = "order=k";
+  return out;
+}
+
+// One client and one request: only the invocation says whose it is.
+TEST(Endpoint, TenantsShareNeitherAnswersNorDerivedKeys) {
+  for (const Keyed& keyed : each_place_of_a_key()) {
+    SCOPED_TRACE(keyed.where);
+    World world;
+    Endpoint endpoint(*world.engine, keyed.options);
+    std::set<std::string> derived;
+    const auto derived_for = [&](const std::string& tenant, unsigned status) {
+      std::optional<WithinInvocation> within;
+      if (!tenant.empty()) within.emplace(InvocationFacts{.tenant = tenant});
+      std::string out;
+      const Answer answer = endpoint.run(keyed.request, [&](Execution& execution) {
+        out = execution.derived_key("charge");
+        return text_answer(status, "for " + tenant);
+      });
+      EXPECT_EQ(answer.body, "for " + tenant);
+      return out;
+    };
+    for (const char* const tenant : {"", "blue", "red", "re"}) {
+      const std::string first = derived_for(tenant, 429);  // It did nothing, so that a retry runs.
+      EXPECT_FALSE(first.empty()) << tenant;
+      EXPECT_TRUE(derived.insert(first).second) << tenant << " shares its derived key";
+      EXPECT_EQ(derived_for(tenant, 201), first) << "the same in a retry";
+      EXPECT_EQ(derived_for(tenant, 201), "") << "a replay";
+    }
+    EXPECT_EQ(world.records(), 4U);
+  }
+}
+
+TEST(Endpoint, UnprotectedTenantsShareNoDerivedKeys) {
+  for (const Keyed& keyed : each_place_of_a_key()) {
+    SCOPED_TRACE(keyed.where);
+    World world;
+    Options options = keyed.options;
+    options.policy = Policy{.on_store_down = OnStoreDown::run_unprotected};
+    Endpoint endpoint(*world.engine, options);
+    world.fail();
+    std::set<std::string> derived;
+    for (const char* const tenant : {"blue", "red", "blue"}) {
+      const WithinInvocation within({.tenant = tenant});
+      const Opening opening = endpoint.open(keyed.request);
+      ASSERT_EQ(opening.kind, Kind::unprotected);
+      derived.insert(opening.execution.derived_key("charge"));
+    }
+    EXPECT_EQ(derived.size(), 2U);
+  }
+}
+
+// Anyone may send such a path. It is no tenant, neither in an invocation of one nor outside.
+TEST(Endpoint, APathThatLooksLikeATenantIsAPath) {
+  for (const char* const path : {"/charges/@tenant=blue", "/@tenant=blue", "/@tenant=", "/charges/@tenant=blue/x",
+                                 "/@tenant=blue/@tenant=red", "/@tenant=*", "/@tenant=%62lue"}) {
+    SCOPED_TRACE(path);
+    World world;
+    Endpoint endpoint(*world.engine, by_authorization());
+    Request request = post("k");
+    request.target = path;
+    int runs = 0;
+    for (const char* const tenant : {"", "blue", "red"}) {
+      std::optional<WithinInvocation> within;
+      if (*tenant != '\0') within.emplace(InvocationFacts{.tenant = tenant});
+      const std::string body = "for " + std::string(tenant);
+      EXPECT_EQ(run(endpoint, request, runs, text_answer(201, body)), text_answer(201, body)) << tenant;
+      EXPECT_EQ(run(endpoint, request, runs).body, body) << tenant;
+    }
+    EXPECT_EQ(runs, 3);
+    EXPECT_EQ(world.records(), 3U);
+  }
+}
+
 TEST(Endpoint, OtherMethodsPassThrough) {
   World world;
   Endpoint endpoint(*world.engine, by_authorization());
@@ -208,6 +306,28 @@ TEST(Endpoint, AConflictSaysWhenToComeBackAndAMismatchComesFirst) {
     if (when == 0) static_cast<void>(first.execution.finish(text_answer(200)));
   }
   EXPECT_EQ(endpoint.open(post("k", "one")).kind, Kind::replayed);
+}
+
+// The handler may have acted, whatever becomes of what it throws.
+TEST(Endpoint, AHandlerWhoseThreadIsEndedLapses) {
+  for (const auto on_throw :
+       {std::optional<OnThrow>(), std::optional(OnThrow::release), std::optional(OnThrow::store)}) {
+    World world(Policy{.lease = 30s});
+    Options options = by_authorization();
+    options.on_throw = on_throw;
+    options.on_ambiguous = OnLapse::takeover;
+    Endpoint endpoint(*world.engine, options);
+    run_and_exit([&] {
+      static_cast<void>(endpoint.run(post("k"), [](Execution&) -> Answer { pthread_exit(PTHREAD_CANCELED); }));
+    });
+    EXPECT_EQ(world.record().state, once::State::in_progress);
+    int runs = 0;
+    EXPECT_EQ(problem(run(endpoint, post("k"), runs)), "in-progress");
+    world.timers->advance(40s);
+    EXPECT_EQ(run(endpoint, post("k"), runs).status, 201U);
+    EXPECT_EQ(runs, 1);
+    EXPECT_EQ(world.record().attempt, 2U);
+  }
 }
 
 TEST(Endpoint, RetryAfterIsNoLongerThanTheLeaseThatIsLeft) {

@@ -1,7 +1,10 @@
 // What the tests of once::http share.
 #pragma once
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -51,6 +54,22 @@ inline Request post(std::string_view key, std::string_view body = "{}") {
 
 inline Answer text_answer(unsigned status, std::string body = "done", Headers headers = {}) {
   return {.status = status, .reason = {}, .headers = std::move(headers), .body = std::move(body)};
+}
+
+// Runs it in a thread that it ends with pthread_exit(): the stack is unwound by what is no exception of C++.
+inline void run_and_exit(std::function<void()> until_exit) {
+  pthread_t thread{};
+  ASSERT_EQ(pthread_create(
+                &thread, nullptr,
+                [](void* data) -> void* {
+                  (*static_cast<std::function<void()>*>(data))();
+                  return nullptr;
+                },
+                &until_exit),
+            0);
+  void* ended = nullptr;
+  ASSERT_EQ(pthread_join(thread, &ended), 0);
+  EXPECT_EQ(ended, PTHREAD_CANCELED);
 }
 
 // The values of all lines of that name.

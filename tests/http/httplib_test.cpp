@@ -47,6 +47,19 @@ class HttplibTest : public ::testing::Test {
   std::atomic<int> runs = 0;
 };
 
+// It may have acted: neither released, nor kept as a failure.
+TEST_F(HttplibTest, AHandlerWhoseThreadIsEndedLapses) {
+  Options options{.principal = Principal::shared()};
+  options.on_throw = OnThrow::release;
+  Endpoint own(engine, options);
+  const httplib::Server::Handler handler =
+      wrap(own, [](const httplib::Request&, httplib::Response&) { pthread_exit(PTHREAD_CANCELED); });
+  run_and_exit([&] { call(handler, charge_request("k")); });
+  const ListPage page = blocking::list(*engine.options().store, {});
+  ASSERT_EQ(page.records.size(), 1U);
+  EXPECT_EQ(page.records.front().state, once::State::in_progress);
+}
+
 TEST_F(HttplibTest, ServesOnceAndReplays) {
   const httplib::Server::Handler handler = wrap(endpoint, counting());
   httplib::Response response = call(handler, charge_request("k"));

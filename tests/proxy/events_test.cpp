@@ -22,12 +22,15 @@ class EventsTest : public ProxyTest {
         size.resize(static_cast<std::size_t>(std::snprintf(size.data(), size.size(), "%zx", text.size())));
         return size + "\r\n" + text + "\r\n";
       };
-      line.write("HTTP/1.1 200 OK\r\nContent-Type: " + type + "\r\nX-Tag: 1\r\nTransfer-Encoding: chunked\r\n\r\n" +
-                 chunk(first));
+      line.write("HTTP/1.1 " + status + "\r\nContent-Type: " + type + "\r\nX-Tag: 1\r\n" + lines +
+                 "Transfer-Encoding: chunked\r\n\r\n" + chunk(first));
       go.wait();
       line.write(chunk(second) + (has_end ? "0\r\n\r\n" : ""));
     });
   }
+
+  std::string status = "200 OK";
+  std::string lines;  // More of the head, each with its end.
 };
 
 TEST_F(EventsTest, ComeAtOnceAndAreReplayed) {
@@ -129,6 +132,26 @@ TEST_F(EventsTest, WhatIsTooLargeStreamsOnAndLeavesATombstone) {
   EXPECT_EQ(ask(post("k")).body.size(), 9 + 100'008U);
   EXPECT_EQ(logged(0).fate, "tombstone");
   EXPECT_EQ(ask(post("k")).status(), 410U);
+}
+
+// Its status alone would make the outcome unknown.
+TEST_F(EventsTest, OnceFateCountsForOnesThatAreTooLarge) {
+  rules.max_answer_bytes = 16;
+  rules.service_fate = true;
+  status = "503 Partly done";
+  lines = "Once-Fate: complete\r\n";
+  start_events("data: 1\n\n", "data: " + std::string(100'000, '2') + "\n\n");
+  go.open();
+  const Message first = ask(post("k"));
+  EXPECT_EQ(first.status(), 503U);
+  EXPECT_EQ(first.header("Once-Fate"), "");
+  EXPECT_EQ(first.body.size(), 9 + 100'008U);
+  EXPECT_EQ(logged(0).fate, "tombstone");
+  const Message again = ask(post("k"));
+  EXPECT_EQ(again.status(), 410U);
+  EXPECT_THAT(again.body, HasSubstr("answer-not-kept"));
+  EXPECT_EQ(again.header("Once-Fate"), "");
+  EXPECT_EQ(runs(), 1U);
 }
 
 TEST_F(EventsTest, TheEndIsSentWhenTheyAreStored) {

@@ -1,5 +1,9 @@
 // Requests with keys: which runs, what the others get, and what happens when a client or the service disconnects.
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
 
 #include <once/engine/tracer.hpp>
 
@@ -243,6 +247,76 @@ TEST_F(ProxyTest, StatusesDecideWhatIsKept) {
     if (word == "ambiguous") {
       EXPECT_THAT(second.body, HasSubstr("outcome-unknown"));
     }
+  }
+}
+
+// Connection names what a proxy must drop, and this proxy is who Once-Fate is for.
+TEST_F(ProxyTest, ConnectionDoesNotHideOnceFate) {
+  rules.service_fate = true;
+  struct Said {
+    const char* status;
+    const char* lines;
+    const char* fate;
+  };
+  const std::vector<Said> all{
+      {"201 Created", "Connection: Once-Fate\r\nOnce-Fate: release\r\n", "release"},
+      {"201 Created", "once-fate: hold\r\nConnection: keep-alive, once-fate\r\n", "hold"},
+      {"502 Bad", "Connection: ONCE-FATE\r\nOnce-Fate: complete\r\n", "store"},
+      {"201 Created", "Connection: Once-Fate\r\nOnce-Fate: release\r\nOnce-Fate: complete\r\n", "hold"},
+      {"201 Created", "Connection: Once-Fate\r\n", "store"},  // It is named, and is not there.
+  };
+  std::atomic<std::size_t> at = 0;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      line.write(answer_text(all[at].status, "as it is", all[at].lines));
+    }
+  });
+  std::size_t ran = 0;
+  for (; at < all.size(); ++at) {
+    SCOPED_TRACE(all[at].lines);
+    const std::string key = "k" + std::to_string(at);
+    const std::string fate = all[at].fate;
+    const Message first = ask(post(key));
+    EXPECT_EQ(first.first.substr(9), all[at].status);
+    EXPECT_EQ(logged(2 * at).fate, fate);
+    const Message again = ask(post(key));
+    EXPECT_EQ(again.body.find("outcome-unknown") != std::string::npos, fate == "hold");
+    EXPECT_EQ(again.header("Idempotent-Replayed"), fate == "store" ? "true" : "");
+    for (const Message* const message : {&first, &again}) {
+      EXPECT_EQ(message->header("Once-Fate"), "");
+      EXPECT_THAT(message->header("Connection"), ::testing::Not(HasSubstr("nce-")));
+    }
+    ran += fate == "release" ? 2 : 1;
+    EXPECT_EQ(runs(), ran);
+  }
+}
+
+// Neither as headers nor as trailers, and whatever Connection names.
+TEST_F(ProxyTest, ClientsNeitherSendNorRemoveHeadersOfOnce) {
+  rules.service_fate = true;
+  rules.send_claim = true;
+  start(counting());
+  const std::string said =
+      "Once-Fate: release\r\nOnce-Token: 1\r\nOnce-Attempt: 9\r\nOnce-Derived-Key: d\r\nOnce-Owner: me\r\n"
+      "Connection: keep-alive, Once-Fate, Once-Token, Once-Attempt, Once-Derived-Key\r\n";
+  EXPECT_EQ(ask(post("length", "cents=500", said)).body, "run 1");
+  EXPECT_EQ(ask("POST /charges HTTP/1.1\r\nHost: shop\r\nIdempotency-Key: chunks\r\n" + said +
+                "Trailer: Once-Fate, Once-Token\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ncents=500\r\n0\r\n"
+                "Once-Fate: release\r\nOnce-Token: 1\r\n\r\n")
+                .body,
+            "run 2");
+  for (std::size_t i = 0; i < 2; ++i) {
+    std::map<std::string, std::string> of_once;
+    for (const http::Header& header : request(i).headers) {
+      if (!http::same_name(header.name.substr(0, 5), "Once-")) continue;
+      EXPECT_TRUE(of_once.emplace(header.name, header.value).second) << header.name << " twice";
+    }
+    EXPECT_EQ(of_once.size(), 3U);
+    EXPECT_EQ(of_once["Once-Attempt"], "1");
+    EXPECT_GT(std::stoull(of_once["Once-Token"]), 1U);
+    EXPECT_EQ(of_once["Once-Derived-Key"].size(), 64U);
+    EXPECT_EQ(logged(i).fate, "store");
   }
 }
 
