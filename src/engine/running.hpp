@@ -10,7 +10,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <unwind.h>
 
 #include <array>
 #include <atomic>
@@ -20,6 +19,7 @@
 
 #include <once/error.hpp>
 
+#include "engine/this_stack.hpp"
 #include "platform/hashed_key.hpp"
 #include "platform/wait.hpp"
 #include "platform/word_lock.hpp"
@@ -122,31 +122,13 @@ class Running {
         if (&at->engine_ != &engine || pthread_equal(at->thread_, pthread_self()) == 0) continue;
         if (at->key_ != key || !counts(*at)) continue;
         is_here = true;
-        is_own = is_own || is_on_this_stack(at->frame_);
+        is_own = is_own || ThisStack().has(at->frame_);
       }
     }
     if (!is_own) return is_here;
     throw Exception(ErrorKind::misuse, "the work of '" + key +
                                            "' calls its own key, and would wait for itself. Nothing was run for that "
                                            "call. Give the inner operation a name or a key of its own");
-  }
-
-  // Walks from this function's frame outwards. Stacks grow down: a frame of another stack lies below this function, or
-  // above its own stack's last frame.
-  [[gnu::noinline]] static bool is_on_this_stack(std::uintptr_t frame) noexcept {
-    struct Search {
-      std::uintptr_t wanted;
-      bool is_found = false;
-    } search{frame};
-    if (reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) > frame) return false;
-    _Unwind_Backtrace(
-        [](_Unwind_Context* at, void* data) {
-          Search& its_search = *static_cast<Search*>(data);
-          its_search.is_found = _Unwind_GetCFA(at) > its_search.wanted;
-          return its_search.is_found ? _URC_END_OF_STACK : _URC_NO_REASON;
-        },
-        &search);
-    return search.is_found;
   }
 
   const EngineCore& engine_;

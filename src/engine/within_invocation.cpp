@@ -1,15 +1,19 @@
 #include <once/engine/within_invocation.hpp>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <once/error.hpp>
 #include <once/fingerprint.hpp>
 
 #include "engine/tenant.hpp"
+#include "engine/this_stack.hpp"
 #include "platform/wait.hpp"
 #include "text/percent.hpp"
 
@@ -17,17 +21,10 @@ namespace once {
 
 namespace {
 
-constinit thread_local const WithinInvocation* innermost_invocation = nullptr;
-
-struct RunningInvocations {
-  std::atomic<bool> any{false};  // Spares a program without invocations the mutex.
-  std::mutex mutex;
-  std::list<const WithinInvocation*> all;  // Under that mutex.
-};
-
-RunningInvocations& running_invocations() {
-  static RunningInvocations instance;
-  return instance;
+std::uint64_t this_thread() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  thread_local const std::uint64_t number = last.fetch_add(1, std::memory_order_relaxed);
+  return number;
 }
 
 constexpr std::string_view tenant_mark = "/@tenant=";
@@ -42,41 +39,85 @@ std::string tenant_part(std::string_view tenant) {
 
 }  // namespace
 
-WithinInvocation::WithinInvocation(InvocationFacts facts)
-    : facts_(std::move(facts)), outer_(innermost_invocation), waiting_(Waiting::innermost()) {
-  RunningInvocations& running = running_invocations();
-  const std::lock_guard lock(running.mutex);
-  place_ = running.all.insert(running.all.end(), this);
-  running.any = true;
-  innermost_invocation = this;
-}
-
-WithinInvocation::~WithinInvocation() {
-  innermost_invocation = outer_;
-  RunningInvocations& running = running_invocations();
-  const std::lock_guard lock(running.mutex);
-  running.all.erase(place_);
-  running.any = !running.all.empty();
-}
-
-InvocationFacts WithinInvocation::current() {
-  const WithinInvocation* const own = innermost_invocation;
-  if (own != nullptr && own->waiting_ == Waiting::innermost()) return own->facts_;
-  RunningInvocations& running = running_invocations();
-  if (!running.any) return {};
-  const std::lock_guard lock(running.mutex);
-  if (running.all.empty()) return {};
-  InvocationFacts shared = running.all.front()->facts_;
-  for (const WithinInvocation* const each : running.all) {
-    if (each->facts_.tenant != shared.tenant) {
-      throw Exception(ErrorKind::misuse,
-                      "invocations of several tenants run in this process, and this thread is in none of them, so "
-                      "its key would be shared by tenants. Nothing was run: make a once::WithinInvocation on it");
-    }
-    shared.deadline = std::max(shared.deadline, each->facts_.deadline);
+// Entries are found by their address, because coroutines end in any order, on any thread.
+class RunningInvocations {
+ public:
+  static RunningInvocations& get() {
+    // Never destroyed: threads may still be in an invocation when the process ends.
+    static RunningInvocations* const only = [] {
+      pthread_atfork([] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); }, [] { get().keep_own(); });
+      return new RunningInvocations;
+    }();
+    return *only;
   }
-  return shared;
+
+  void add(const WithinInvocation* one) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(one);
+    any_ = true;
+  }
+  void remove(const WithinInvocation* one) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase(all_, one);
+    any_ = !all_.empty();
+  }
+
+  InvocationFacts current() {
+    if (!any_) return {};
+    const std::lock_guard lock(mutex_);
+    if (all_.empty()) return {};
+    if (agree(all_)) return all_.front()->facts_;
+    const ThisStack stack;
+    const Waiting* const waiting = Waiting::innermost();
+    std::vector<const WithinInvocation*> on_thread;
+    for (auto at = all_.rbegin(); at != all_.rend(); ++at) {
+      if ((*at)->waiting_ != waiting) continue;
+      if (stack.has(reinterpret_cast<std::uintptr_t>(*at))) return (*at)->facts_;
+      if ((*at)->thread_ == this_thread()) on_thread.push_back(*at);
+    }
+    if (!on_thread.empty() && agree(on_thread)) return on_thread.front()->facts_;
+    return shared();
+  }
+
+ private:
+  static bool agree(const std::vector<const WithinInvocation*>& some) {
+    return std::ranges::all_of(some, [&](const auto* one) { return one->facts_ == some.front()->facts_; });
+  }
+
+  InvocationFacts shared() {
+    InvocationFacts out = all_.front()->facts_;
+    for (const WithinInvocation* const each : all_) {
+      if (each->facts_.tenant != out.tenant) {
+        throw Exception(ErrorKind::misuse,
+                        "invocations of several tenants run in this process, and this call is in none of them, so "
+                        "its key would be shared by tenants. Nothing was run: make a once::WithinInvocation around "
+                        "it, on its thread");
+      }
+      out.deadline = std::max(out.deadline, each->facts_.deadline);
+    }
+    return out;
+  }
+
+  // In the child of a fork the stacks of other threads are used anew.
+  void keep_own() noexcept {
+    std::erase_if(all_, [](const WithinInvocation* one) { return one->thread_ != this_thread(); });
+    any_ = !all_.empty();
+    mutex_.unlock();
+  }
+
+  std::atomic<bool> any_{false};  // Spares a program without invocations the mutex.
+  std::mutex mutex_;
+  std::vector<const WithinInvocation*> all_;  // Under that mutex. The newest is the last.
+};
+
+WithinInvocation::WithinInvocation(InvocationFacts facts)
+    : facts_(std::move(facts)), thread_(this_thread()), waiting_(Waiting::innermost()) {
+  RunningInvocations::get().add(this);
 }
+
+WithinInvocation::~WithinInvocation() { RunningInvocations::get().remove(this); }
+
+InvocationFacts WithinInvocation::current() { return RunningInvocations::get().current(); }
 
 // Whether the scope's last part is a tenant's. In a path that a client chose the mark may stand anywhere.
 static bool ends_with_a_tenant(std::string_view scope) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -467,6 +468,37 @@ TEST_F(AsioTest, AStackfulCoroutineAwaitsTheOneResult) {
       [](std::exception_ptr error) { EXPECT_FALSE(error); });
   io.run();
   EXPECT_TRUE(over);
+}
+
+// By then its work may have acted, so it is neither released nor failed.
+TEST_F(AsioTest, AStackfulCoroutineDestroyedInItsWorkLapses) {
+  auto loop = std::make_unique<asio::io_context>();
+  once::Request request = engine.request("k", {});
+  request.policy = once::Policy{.on_conflict = once::OnConflict::fail, .lease = once::Millis{30'000}};
+  bool begun = false;
+  asio::spawn(
+      *loop,
+      [&](asio::yield_context yield) {
+        engine.run(request, [&] {
+          asio::steady_timer timer(yield.get_executor(), std::chrono::hours(24));
+          begun = true;
+          timer.async_wait(yield);
+          ADD_FAILURE() << "the work went on";
+        });
+      },
+      asio::detached);
+  loop->poll();
+  ASSERT_TRUE(begun);
+  loop.reset();
+  const auto left = once::blocking::get(*store, request.key.stored()).record;
+  ASSERT_NE(left, nullptr) << "released";
+  EXPECT_EQ(left->state, once::State::in_progress);
+  EXPECT_EQ(engine.run(request, [] { ADD_FAILURE() << "ran within the lease"; }).kind, Outcome::Kind::conflict);
+  timers->advance(once::Millis{31'000});
+  std::uint32_t attempt = 0;
+  EXPECT_EQ(engine.run(request, [&](once::Context& context) { attempt = context.attempt(); }).kind,
+            Outcome::Kind::executed);
+  EXPECT_EQ(attempt, 2U);
 }
 
 }  // namespace asio_test

@@ -6,7 +6,7 @@
 // once::lambda does this for its handlers. Use it under another runtime.
 #pragma once
 
-#include <list>
+#include <cstdint>
 #include <string>
 
 #include <once/compiler.hpp>
@@ -28,27 +28,42 @@ class Waiting;  // src/platform/wait.hpp.
 struct InvocationFacts {
   Time deadline = never;  // never: not bounded.
   std::string tenant;     // Empty: the platform names none.
+
+  friend bool operator==(const InvocationFacts&, const InvocationFacts&) = default;
 };
 
-// Holds for the calls of its thread while it lives; of nested ones the innermost counts. For a thread without one, all
-// invocations of the process that run now count: the tenant that they share, and the latest of their deadlines.
+// A local variable. Holds for the calls of its thread while it lives; of nested ones the innermost counts. For a thread
+// without one, all invocations of the process that run now count: the tenant that they share, and the latest of their
+// deadlines.
+//
+// Several may live on one thread, and end in any order, on any thread. What holds for coroutines:
+// - Stackful ones (Boost.Context, boost::asio::spawn()) may be suspended while they have one, and go on in another
+//   thread. For a call on their stack, the innermost one on that stack counts.
+// - Stackless ones (co_await) should make one around each call, and not be suspended while they have one. It is not on
+// a
+//   stack, so it holds for all calls of the thread that made it, and for none after another thread has resumed them.
+// - For a call of a thread whose invocations differ, with none of them on the call's stack, those of the process count,
+//   as for a thread without one. So a call never gets one of two tenants by chance.
+//
+// In the child of a fork only those of the thread that forked still hold.
 class WithinInvocation {
  public:
   // From now on, and for this thread, until its destructor.
   explicit WithinInvocation(InvocationFacts facts);
   WithinInvocation(const WithinInvocation&) = delete;
   WithinInvocation& operator=(const WithinInvocation&) = delete;
-  ~WithinInvocation();  // On the thread that made it.
+  ~WithinInvocation();
 
-  // What counts for a call on this thread. Throws Exception(misuse) on a thread without an invocation while invocations
-  // of different tenants run: its keys cannot be told apart.
+  // What counts for a call on this thread. Throws Exception(misuse) if invocations of different tenants run, and none
+  // of them is this call's: its keys cannot be told apart.
   static InvocationFacts current();
 
  private:
+  friend class RunningInvocations;
+
   const InvocationFacts facts_;
-  const WithinInvocation* const outer_;
+  const std::uint64_t thread_;    // No other thread of this process ever has this number.
   const Waiting* const waiting_;  // A thread that waits runs completions of others in between.
-  std::list<const WithinInvocation*>::iterator place_;
 };
 
 }  // namespace once
