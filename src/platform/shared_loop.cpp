@@ -21,7 +21,7 @@ bool SharedLoop::want() noexcept {
   Waiting* const beginning = Waiting::beginning();
   const Waiting* const with_turn = Waiting::with_turn(beginning);
   if (with_turn != nullptr && with_turn == beginning && beginning->loop_.get() == this) return false;
-  if (beginning != nullptr && beginning->loop_ == nullptr) beginning->loop_ = shared_from_this();
+  if (beginning != nullptr && beginning->loop_ == nullptr) beginning->set_loop(shared_from_this());
   const bool may_take = beginning != nullptr && with_turn == nullptr && beginning->loop_.get() == this;
 
   const void* sleeper = nullptr;
@@ -150,7 +150,7 @@ void SharedLoop::forget(Waiting& waiting) noexcept {
 void SharedLoop::work() noexcept {
   Waiting own;  // Never over: it only marks that this thread has the turn.
   own.beginning_ = false;
-  own.loop_ = shared_from_this();
+  own.set_loop(shared_from_this());
   std::unique_lock lock(mutex_);
   while (true) {
     if (taken_ || (!wanted_ && !closed_)) {

@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "platform/shared_loop.hpp"
 
 namespace once {
@@ -17,6 +19,12 @@ void Waiting::wake_at(const void* address) noexcept {
 Waiting::~Waiting() {
   if (has_turn_) loop_->leave(*this);
   innermost_ = outer_;
+  if (loop_ != nullptr) pthread_setcancelstate(cancel_state_, nullptr);
+}
+
+void Waiting::set_loop(std::shared_ptr<SharedLoop> loop) noexcept {
+  loop_ = std::move(loop);
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
 }
 
 void Waiting::wait() noexcept {
@@ -24,7 +32,7 @@ void Waiting::wait() noexcept {
   if (over()) return;
   if (Waiting* const running = with_turn(outer_)) {
     // A completion that blocks: only this thread can run that loop until it returns.
-    loop_ = running->loop_;
+    set_loop(running->loop_);
     loop_->run(*this);
   } else if (loop_ != nullptr) {
     loop_->help(*this);

@@ -59,6 +59,9 @@ class Waiting {
     return at;
   }
 
+  // From now on pthread_cancel() does not end the thread: a loop has cancellation points (epoll_wait, write), and must
+  // not be unwound. The first one after this object's end ends it.
+  void set_loop(std::shared_ptr<SharedLoop> loop) noexcept;
   void sleep() noexcept;  // Until it is over, or gets the turn.
   // Gives it the turn. Returns the argument for wake_at(), to be called without a lock; null if it is not asleep.
   [[nodiscard]] const void* call() noexcept;
@@ -75,6 +78,7 @@ class Waiting {
   bool over_at_once_ = false;
   // The first loop that got the operation. Written by the waiting thread, but not while it runs.
   std::shared_ptr<SharedLoop> loop_;
+  int cancel_state_ = PTHREAD_CANCEL_ENABLE;  // The thread's, before set_loop().
   // These two are written by the waiting thread, or under the loop's mutex while it sleeps.
   bool has_turn_ = false;    // At loop_.
   Waiting* next_ = nullptr;  // Of those asleep.

@@ -1,6 +1,8 @@
 // Who runs a loop, and when: against a loop whose network is the test.
 #include "platform/shared_loop.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -241,6 +243,39 @@ TEST_F(SharedLoopTest, WhoWaitsRunsItAndNobodyElseIsWoken) {
   }
   EXPECT_EQ(loop->ran(), std::set<Id>{std::this_thread::get_id()});
   EXPECT_EQ(loop->looks(), 0U);
+}
+
+// A loop must not be unwound, because others wait for it. The second thread is cancelled before it asks.
+TEST_F(SharedLoopTest, CancelledThreadGetsItsAnswerFirst) {
+  for (const bool before : {false, true}) {
+    struct Call {
+      TestLoop* loop;
+      bool before;
+      std::atomic<int> got = 0;
+    } call{loop.get(), before, {}};
+    pthread_t thread{};
+    ASSERT_EQ(pthread_create(
+                  &thread, nullptr,
+                  [](void* data) -> void* {
+                    Call& its_call = *static_cast<Call*>(data);
+                    if (its_call.before) pthread_cancel(pthread_self());
+                    its_call.got = its_call.loop->ask_and_wait(1);
+                    pthread_testcancel();
+                    its_call.got = 0;
+                    return nullptr;
+                  },
+                  &call),
+              0);
+    loop->runner_of(1);
+    if (!before) {
+      EXPECT_EQ(pthread_cancel(thread), 0);
+    }
+    loop->answer(1);
+    void* ended = nullptr;
+    ASSERT_EQ(pthread_join(thread, &ended), 0);
+    EXPECT_EQ(ended, PTHREAD_CANCELED);
+    EXPECT_EQ(call.got, 10);
+  }
 }
 
 TEST_F(SharedLoopTest, ItsOwnThreadRunsItForThoseWhoDoNotWait) {
