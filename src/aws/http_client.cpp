@@ -533,7 +533,8 @@ void Host::could_not_connect(Connection& connection, const Error& error) {
 
 bool Host::resolve() {
   if (literal_) return true;
-  if (std::exchange(snapshots_, snapshots()) != snapshots_) resolved_at_.reset();
+  const unsigned now = snapshots();
+  if (std::exchange(snapshots_, now) != now) resolved_at_.reset();
   if (resolved_at_ && Steady::now() - *resolved_at_ < addresses_last) return true;
   if (resolving_) return false;
   resolving_ = true;

@@ -174,7 +174,8 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
     if (!answer.credentials) return fail(operation, answer.error.kind, answer.error.message);
     const SignedCall& call = operation->call;
     operation->answer.credentials = std::move(answer.credentials);
-    if (skew_from_.exchange(snapshots()) != snapshots()) skew_ms_ = 0;
+    const unsigned now = snapshots();
+    if (skew_from_.exchange(now) != now) skew_ms_ = 0;
     operation->signed_at = options_.clock->now() + Millis{skew_ms_};
     HttpRequest request{.method = call.method,
                         .tls = traits_.endpoint.tls,

@@ -17,7 +17,7 @@
 #include "engine/engine_attempt.hpp"
 #include "engine/flights.hpp"
 #include "engine/heartbeats.hpp"
-#include "platform/snapshots.hpp"
+#include "platform/learnt_clock.hpp"
 
 namespace once {
 
@@ -81,7 +81,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   Flights flights;
 
  private:
-  void forget_time_before_snapshot() const noexcept;
   static bool is_signal(EventKind kind) noexcept {
     return kind == EventKind::unrecorded || kind == EventKind::finish_refused || kind == EventKind::unknown;
   }
@@ -89,9 +88,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // Writes "once: 'OPERATION' TEXT" to standard error, once for each operation and kind.
   void warn_once(EventKind kind, std::string_view operation, std::string_view text) const;
 
-  mutable std::mutex clock_mutex_;  // Guards the next two.
-  mutable StoreClock store_clock_;
-  mutable unsigned learnt_at_ = snapshots();
+  LearntClock store_clock_;
 
   mutable std::mutex told_mutex_;
   mutable std::set<std::pair<EventKind, std::string>> told_;  // What was reported on standard error.

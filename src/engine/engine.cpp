@@ -207,26 +207,14 @@ EngineCore::EngineCore(EngineOptions engine_options)
 
 Moment EngineCore::moment_at(Uptime at) const {
   if (const auto told = options.store->time_at(*options.clock, at)) return {at, told->now, told->error, true};
-  {
-    const std::lock_guard lock(clock_mutex_);
-    forget_time_before_snapshot();
-    if (const auto learnt = store_clock_.at(at)) return {at, learnt->now, learnt->error, true};
-  }
+  if (const auto learnt = store_clock_.at(at)) return {at, learnt->now, learnt->error, true};
   return {at, options.clock->now(), Millis{0}, false};
-}
-
-// The uptime may have stood still while the snapshot lay on a disk.
-void EngineCore::forget_time_before_snapshot() const noexcept {
-  const unsigned now = snapshots();
-  if (std::exchange(learnt_at_, now) != now) store_clock_ = {};
 }
 
 void EngineCore::learn(const Answer& answer, Uptime sent) {
   if (!answer.time) return;
   // A store that always knows its time is asked each time.
   if (options.store->time()) return;
-  const std::lock_guard lock(clock_mutex_);
-  forget_time_before_snapshot();
   store_clock_.learn(*answer.time, sent, options.clock->uptime());
 }
 

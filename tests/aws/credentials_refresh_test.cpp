@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include <once/platform/snapshot.hpp>
 #include <once/testing/manual_time.hpp>
 
 #include "credentials_fake.hpp"
@@ -169,6 +170,46 @@ TEST_F(Refresh, NeverLooksAgainForWhatDoesNotExpire) {
   EXPECT_EQ(get(*provider).credentials->access_key_id, "K1");
   provider.reset();
   EXPECT_EQ(looks_, 1);
+}
+
+// They are those of the instance that was copied, and may have expired while the snapshot lay on a disk.
+TEST_F(Refresh, LooksAgainAfterASnapshot) {
+  for (const auto& lasting : {std::optional<Millis>(), std::optional<Millis>(hours(1))}) {
+    looks_ = 0;
+    lasting_ = lasting;
+    const auto provider = make();
+    EXPECT_EQ(get(*provider).credentials->access_key_id, "K1");
+    before_snapshot();
+    EXPECT_EQ(get(*provider).credentials->access_key_id, "K2") << "for a hook";
+    after_restore();
+    EXPECT_EQ(get(*provider).credentials->access_key_id, "K3");
+    EXPECT_EQ(get(*provider).credentials->access_key_id, "K3");
+    EXPECT_EQ(looks_, 3);
+  }
+}
+
+TEST_F(Refresh, HandsOutNoneThatWereLookedForBeforeASnapshot) {
+  gate_ = std::make_unique<std::counting_semaphore<>>(0);
+  const auto provider = make();
+  std::promise<std::string> answer;
+  provider->get([&](CredentialsAnswer got) { answer.set_value(got.credentials->access_key_id); });
+  while (looks_ == 0) std::this_thread::yield();
+  after_restore();
+  gate_->release(2);
+  EXPECT_EQ(answer.get_future().get(), "K2");
+}
+
+// Those of before may belong to another role.
+TEST_F(Refresh, HandsOutNoneIfTheLookAfterASnapshotFails) {
+  const auto provider = make();
+  get(*provider);
+  fails_ = true;
+  after_restore();
+  const CredentialsAnswer got = get(*provider);
+  EXPECT_EQ(got.credentials, nullptr);
+  EXPECT_EQ(got.error.kind, ErrorKind::unavailable);
+  fails_ = false;
+  EXPECT_EQ(get(*provider).credentials->access_key_id, "K3");
 }
 
 TEST_F(Refresh, KeepsTheOldOnesWhenALookFailsAndTriesAgain) {

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <once/aws/client.hpp>
 #include <once/error.hpp>
+#include <once/platform/snapshot.hpp>
 #include <once/testing/manual_time.hpp>
 
 #include "aws/client.hpp"
@@ -462,6 +463,19 @@ TEST(WireClient, CorrectsTheClockAndRemembers) {
     world.call();
     EXPECT_EQ(header(world.net->requests[2], "X-Amz-Date"), "20260101T000610Z");
     EXPECT_EQ(world.client->counts().clock_corrections, 1U);
+  }
+}
+
+TEST(WireClient, ForgetsTheCorrectionAtASnapshot) {
+  for (const auto& happens : {&before_snapshot, &after_restore}) {
+    World world;
+    world.call();
+    world.net->answer(service_error(400, "RequestTimeTooSkewed", "Thu, 01 Jan 2026 00:06:00 GMT"));
+    world.net->answer(http(200, "{}"));
+    happens();
+    world.call();
+    EXPECT_EQ(header(world.net->requests[2], "X-Amz-Date"), "20260101T000000Z");
+    world.net->answer(http(200, "{}"));
   }
 }
 

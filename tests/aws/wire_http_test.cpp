@@ -1,4 +1,6 @@
 // The HTTP client against a server that behaves in every way a server can misbehave.
+#include <dlfcn.h>
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include <array>
@@ -20,10 +22,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <once/error.hpp>
+#include <once/platform/snapshot.hpp>
 
 #include "aws/http_client.hpp"
 #include "platform/wait.hpp"
 #include "wire_server.hpp"
+
+namespace {
+std::atomic<int> names_looked_up = 0;
+}  // namespace
+
+// The client finds this one, as the program's symbols come before those of libc.
+extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* name, const char* service,
+                                                                  const addrinfo* hints, addrinfo** list) {
+  using Real = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const auto real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  ++names_looked_up;
+  return real(name, service, hints, list);
+}
 
 namespace once::aws {
 namespace wire_http_test {
@@ -137,6 +153,26 @@ TEST(WireHttp, ResolvesNames) {
   const HttpAnswer got = exchange(*client, post(server, "hello", "localhost"));
   ASSERT_FALSE(got.error) << got.error->message;
   EXPECT_EQ(got.body, "hello");
+}
+
+// Copies of a process must not share a connection, and the name may have other addresses where they run.
+TEST(WireHttp, SnapshotAndRestoreRenewConnectionsAndAddresses) {
+  std::atomic<int> closed_by_client = 0;
+  Server server([&](Peer& peer) {
+    echo(peer);
+    ++closed_by_client;
+  });
+  const auto client = make_http_client();
+  const int before = names_looked_up;
+  std::size_t times = 1;
+  for (const auto& happens : {+[] {}, &before_snapshot, &after_restore}) {
+    happens();
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(exchange(*client, post(server, "{}", "localhost")).body, "{}");
+    EXPECT_EQ(server.connections(), times);
+    EXPECT_EQ(names_looked_up - before, static_cast<int>(times));
+    ++times;
+  }
+  while (closed_by_client < 2) std::this_thread::yield();  // Those of before.
 }
 
 TEST(WireHttp, ReadsChunksAndPassesOver100Continue) {

@@ -1,7 +1,10 @@
 // The whole way: the store, the built-in client, TLS, and a server that checks every signature.
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +12,13 @@
 #include <once/aws/credentials.hpp>
 #include <once/engine/engine.hpp>
 #include <once/platform/blocking.hpp>
+#include <once/platform/snapshot.hpp>
+#include <once/platform/system.hpp>
 #include <once/stores/dynamodb.hpp>
 #include <once/testing/conformance.hpp>
 #include <once/testing/records.hpp>
 
+#include "aws/credentials_refresh.hpp"
 #include "fake_aws/fake_dynamodb_server.hpp"
 #include "spoils.hpp"
 
@@ -136,6 +142,44 @@ struct Program {
   std::shared_ptr<Store> store;
   Engine engine;
 };
+
+// A function that was restored from a snapshot: what it found and opened at init is another copy's too.
+TEST(DynamoDbWire, SnapshotAndRestoreRenewConnectionsCredentialsAndTime) {
+  const auto fake = std::make_shared<FakeDynamoDb>(system_clock());
+  fake->create_table("restored", "id");
+  const FakeAccessKey second{.access_key_id = "AKIASECOND", .secret_access_key = "2", .session_token = "another"};
+  const FakeAccessKey third{.access_key_id = "AKIATHIRD", .secret_access_key = "3", .session_token = "a third"};
+  FakeDynamoDbServer server(fake, {.keys = {access_key}, .region = "eu-central-1", .tls = true});
+  std::atomic<const FakeAccessKey*> handed_out = &access_key;
+  auto options = options_for("restored");
+  options.endpoint = server.url();
+  options.ca_file = server.ca_file();
+  options.credentials = aws::refreshing_credentials(
+      [&](const std::shared_ptr<aws::Cancellation>&) {
+        const FakeAccessKey& key = *handed_out;
+        aws::Credentials found;
+        found.access_key_id = key.access_key_id;
+        found.secret_access_key = key.secret_access_key;
+        found.session_token = key.session_token;
+        return found;
+      },
+      system_clock(), system_random());
+  const auto store = stores::make_dynamodb_store(options);
+  EXPECT_EQ(blocking::insert(*store, plain_record("k")).status, Answer::Status::done);
+  std::uint64_t times = 1;
+  for (const auto& [happens, key] : {std::pair(&before_snapshot, &second), std::pair(&after_restore, &third)}) {
+    EXPECT_EQ(server.counts().connections, times);
+    ASSERT_TRUE(store->time().has_value());
+    happens();
+    handed_out = key;
+    server.set_keys({*key});
+    EXPECT_EQ(store->time(), std::nullopt);
+    EXPECT_NE(blocking::get(*store, "k").record, nullptr);
+    EXPECT_TRUE(store->time().has_value());
+    EXPECT_EQ(server.counts().connections, ++times);
+  }
+  EXPECT_EQ(server.counts().refused, 0U) << "signed with credentials of before";
+}
 
 void set_date_off(Millis off) {
   service().fake->set_faults([off](const FakeCall&) { return FakeFault{.date_off = off}; });

@@ -1,4 +1,9 @@
 // Getting a claim: round trips, lost answers, clocks.
+#include <cstddef>
+#include <string>
+
+#include <once/platform/snapshot.hpp>
+
 #include "engine_test.hpp"
 
 namespace once::testing {
@@ -342,6 +347,23 @@ TEST_P(WrongClock, ItsFirstClaimIsCountedAnewBeforeAnythingRuns) {
   auto second = begin(p, "b");
   EXPECT_THAT(store->calls(), ElementsAre("insert", "replace", "insert")) << "the time is known now";
   EXPECT_EQ(stored("b")->lease_until, manual_start + 9s);
+}
+
+// Its uptime may have stood still while the snapshot lay on a disk.
+TEST_P(WrongClock, LearnsTheTimeAnewAfterASnapshot) {
+  auto p = wrong_process();
+  begin(p, "learns");
+  for (const auto& happens : {&before_snapshot, &after_restore}) {
+    const std::string key = happens == &before_snapshot ? "a" : "b";
+    std::size_t calls = store->calls().size();
+    auto known = begin(p, key + "1");
+    EXPECT_EQ(store->calls().size() - calls, 1U);
+    happens();
+    calls = store->calls().size();
+    auto anew = begin(p, key + "2");
+    EXPECT_EQ(store->calls().size() - calls, 2U) << "counted anew, as the first claim of a process is";
+    EXPECT_EQ(stored(key + "2")->lease_until, manual_start + 9s);
+  }
 }
 
 TEST_P(WrongClock, ACorrectionWhoseAnswerIsLostIsNotForgotten) {

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <once/platform/blocking.hpp>
+#include <once/platform/snapshot.hpp>
 #include <once/stores/postgresql.hpp>
 #include <once/stores/postgresql_schema.hpp>
 #include <once/testing/records.hpp>
@@ -664,6 +665,28 @@ TEST_F(PostgresqlStoreTest, TellsTheServersTime) {
   const auto later = store().time();
   EXPECT_LE(told->now - told->error, server);
   EXPECT_GE(later->now + later->error, server);
+}
+
+// Copies of a process must not share a connection, and its clock may have stood still.
+TEST_F(PostgresqlStoreTest, SnapshotAndRestoreRenewConnectionsAndTime) {
+  const auto pids = [&] {
+    return shell_.run(
+        "SELECT string_agg(pid::text, ',' ORDER BY pid) FROM pg_stat_activity WHERE application_name = 'once' AND "
+        "datname = current_database()");
+  };
+  put("first");
+  for (const auto& happens : {&before_snapshot, &after_restore}) {
+    ASSERT_TRUE(store().time().has_value());
+    const std::string old = pids();
+    ASSERT_NE(old, "");
+    happens();
+    EXPECT_EQ(store().time(), std::nullopt);
+    EXPECT_NE(blocking::get(store(), "first").record, nullptr);
+    EXPECT_TRUE(store().time().has_value());
+    put(happens == &before_snapshot ? "second" : "third");  // Reads and writes may have a connection of their own.
+    eventually([&] { return shell_.run("SELECT count(*) FROM pg_stat_activity WHERE pid IN (" + old + ")") == "0"; });
+    EXPECT_NE(pids(), "");
+  }
 }
 
 TEST_F(PostgresqlStoreTest, SweepsManyAndPassesByWhatIsLocked) {

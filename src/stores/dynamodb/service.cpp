@@ -120,7 +120,7 @@ void Service::call(std::shared_ptr<Service> self, std::string_view operation, st
   transport_.call({.operation = std::string(operation), .body = std::move(body), .repeatable = access == Access::read},
                   [self = std::move(self), access, wanted, sent = options_.clock->uptime(),
                    then = std::move(then)](aws::Reply reply) mutable {
-                    if (reply.time) self->learn(*reply.time, sent);
+                    if (reply.time) self->store_clock_.learn(*reply.time, sent, self->options_.clock->uptime());
                     if (reply.false_time) self->false_times_.fetch_add(1, std::memory_order_relaxed);
                     then(self->outcome_of(reply, access, wanted), reply.time);
                   });
@@ -174,7 +174,6 @@ DynamoDbStatus Service::status() const {
                         .endpoint = transport_.name(),
                         .calls = calls_.load(),
                         .false_times = false_times_.load()};
-  const std::lock_guard lock(clock_mutex_);
   status.capacity_units = capacity_units_;
   if (index != Index::not_asked) status.uses_index = index == Index::there;
   return status;
@@ -196,10 +195,7 @@ Outcome Service::outcome_of(const aws::Reply& reply, Access access, bool wanted)
       return unreadable(reply, access, error != nullptr ? error->message : "it is not a JSON object");
     }
     outcome.answer = std::get<ServiceAnswer>(std::move(read));
-    if (options_.count_capacity) {
-      const std::lock_guard lock(clock_mutex_);
-      capacity_units_ += outcome.answer.capacity_units;
-    }
+    if (options_.count_capacity) capacity_units_ += outcome.answer.capacity_units;
   }
   if (good) return outcome;
   if (outcome.answer.error_type == "ConditionalCheckFailedException") {

@@ -17,7 +17,7 @@
 #include <once/store.hpp>
 #include <once/stores/dynamodb.hpp>
 
-#include "platform/snapshots.hpp"
+#include "platform/learnt_clock.hpp"
 #include "stores/dynamodb/item_format.hpp"
 
 namespace once::stores::dynamodb {
@@ -61,11 +61,7 @@ class Service {
     return error;
   }
 
-  [[nodiscard]] std::optional<StoreTime> time() const noexcept {
-    const std::lock_guard lock(clock_mutex_);
-    forget_time_before_snapshot();
-    return store_clock_.at(options_.clock->uptime());
-  }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept { return store_clock_.at(options_.clock->uptime()); }
 
   // Running operations, and whether this thread is in a completion.
   void begin() noexcept {
@@ -136,17 +132,6 @@ class Service {
   };
   static thread_local const Completing* completing;
 
-  void learn(StoreTime told, Uptime sent) noexcept {
-    const std::lock_guard lock(clock_mutex_);
-    forget_time_before_snapshot();
-    store_clock_.learn(told, sent, options_.clock->uptime());
-  }
-  // The uptime may have stood still while the snapshot lay on a disk.
-  void forget_time_before_snapshot() const noexcept {
-    const unsigned now = snapshots();
-    if (std::exchange(learnt_at_, now) != now) store_clock_ = {};
-  }
-
   void described(const Outcome& outcome);
   Outcome outcome_of(const aws::Reply& reply, Access access, bool wanted);
 
@@ -160,10 +145,8 @@ class Service {
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<std::uint64_t> false_times_{0};
 
-  mutable std::mutex clock_mutex_;  // Guards the next two.
-  mutable StoreClock store_clock_;
-  mutable unsigned learnt_at_ = snapshots();
-  double capacity_units_ = 0;
+  LearntClock store_clock_;
+  std::atomic<double> capacity_units_{0};
 
   std::mutex mutex_;
   std::condition_variable none_under_way_;

@@ -11,7 +11,7 @@
 #include <once/stores/postgresql.hpp>
 
 #include "platform/forks.hpp"
-#include "platform/snapshots.hpp"
+#include "platform/learnt_clock.hpp"
 #include "stores/postgresql/companions.hpp"
 #include "stores/postgresql/gate.hpp"
 #include "stores/postgresql/local.hpp"
@@ -72,31 +72,17 @@ class Core {
 
   void learn(std::optional<std::int64_t> told_ms, Uptime sent, Uptime received) noexcept {
     if (!told_ms) return;
-    const std::lock_guard lock(clock_mutex_);
-    forget_time_before_snapshot();
     store_clock_.learn({.now = Time(Millis(*told_ms)), .error = Millis{0}}, sent, received);
   }
-  [[nodiscard]] std::optional<StoreTime> time() const noexcept {
-    const std::lock_guard lock(clock_mutex_);
-    forget_time_before_snapshot();
-    return store_clock_.at(clock_->uptime());
-  }
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept { return store_clock_.at(clock_->uptime()); }
 
   const std::string name;
 
  private:
-  // The uptime may have stood still while the snapshot lay on a disk.
-  void forget_time_before_snapshot() const noexcept {
-    const unsigned now = snapshots();
-    if (std::exchange(learnt_at_, now) != now) store_clock_ = {};
-  }
-
   std::mutex mutex_;
   std::condition_variable none_under_way_;
   std::size_t under_way_ = 0;
-  mutable std::mutex clock_mutex_;  // Guards the next two.
-  mutable StoreClock store_clock_;
-  mutable unsigned learnt_at_ = snapshots();
+  LearntClock store_clock_;
   const std::shared_ptr<Clock> clock_;
 };
 using CorePtr = std::shared_ptr<Core>;
