@@ -114,11 +114,11 @@ std::optional<Selector> selector(const std::string& expression, const Recipe& re
   if (expression.empty()) return std::nullopt;
   Selector made(expression, recipe.dialect, what);
   if (recipe.names.empty()) return made;
-  for (const std::string& name : made.top_names()) {
-    if (std::ranges::find(recipe.names, name) != recipe.names.end()) continue;
+  for (const Selector::Path& path : made.reads()) {
+    if (path.empty() || std::ranges::find(recipe.names, path.front()) != recipe.names.end()) continue;
     std::string known;
     for (const std::string& one : recipe.names) known += (known.empty() ? "" : ", ") + one;
-    refuse(std::string(what) + " " + text::quoted(expression) + " reads " + text::quoted(name) +
+    refuse(std::string(what) + " " + text::quoted(expression) + " reads " + text::quoted(path.front()) +
            ", which does not exist: there is " + known + made.hint());
   }
   return made;

@@ -4,12 +4,10 @@
 #include <array>
 #include <charconv>
 #include <memory_resource>
-#include <optional>
 
 #include <once/error.hpp>
-#include <once/key.hpp>
-#include <once/keys/key_deriver.hpp>
 
+#include "keys/jmespath/selector.hpp"
 #include "text/base64.hpp"
 #include "text/json.hpp"
 #include "text/percent.hpp"
@@ -90,33 +88,12 @@ void check_key(queues::KeySource source, std::string_view key) {
 bool survives_redrive(queues::KeySource source, std::string_view key) {
   using queues::KeySource;
   if (source == KeySource::payload) return true;
-  if (source != KeySource::record) return false;
-  // The same body as two messages. An expression that selects the body has no key here, or the same one.
-  constexpr std::array<std::string_view, 2> messages{
-      R"({"messageId":"1","receiptHandle":"1","body":"{}","attributes":{"MessageDeduplicationId":"1",)"
-      R"("SequenceNumber":"1","SentTimestamp":"1","ApproximateReceiveCount":"1",)"
-      R"("ApproximateFirstReceiveTimestamp":"1"},"messageAttributes":{},"eventSource":"aws:sqs"})",
-      R"({"messageId":"2","receiptHandle":"2","body":"{}","attributes":{"MessageDeduplicationId":"2",)"
-      R"("SequenceNumber":"2","SentTimestamp":"2","ApproximateReceiveCount":"2",)"
-      R"("ApproximateFirstReceiveTimestamp":"2"},"messageAttributes":{},"eventSource":"aws:sqs"})"};
-  const keys::KeyDeriver deriver({.scope = "sqs", .expression = std::string(key), .allow_null_parts = true});
-  std::array<std::optional<Key>, messages.size()> derived;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    try {
-      derived.at(i) = deriver.derive(messages.at(i)).key;
-    } catch (const Exception&) {  // It wants more of the body: "join('-', [messageId, powertools_json(body).id])".
-    }
-  }
-  if (derived[0] && derived[1]) return derived[0] == derived[1];
-  // Then what it names decides. "powertools_json(body).messageId" is a name in the body.
-  constexpr std::array<std::string_view, 4> new_each_time{
-      "messageId", "receiptHandle", "attributes.MessageDeduplicationId", "attributes.SequenceNumber"};
-  return std::ranges::none_of(new_each_time, [&](std::string_view name) {
-    for (auto at = key.find(name); at != std::string_view::npos; at = key.find(name, at + 1)) {
-      const std::string_view before = key.substr(0, at);
-      if (!before.ends_with('.') || before.ends_with("@.")) return true;
-    }
-    return false;
+  if (source != KeySource::record || key.empty()) return false;  // Empty: the whole record.
+  const keys::Selector selector(key, keys::Dialect::native, "the key expression");
+  return std::ranges::none_of(selector.reads(), [](const keys::Selector::Path& path) {
+    if (path.empty() || path.front() == "messageId" || path.front() == "receiptHandle") return true;
+    // SequenceNumber, SentTimestamp and others. What AWS does not promise to keep counts as new too.
+    return path.front() == "attributes" && (path.size() == 1 || path[1] != "MessageGroupId");
   });
 }
 

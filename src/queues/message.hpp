@@ -19,7 +19,8 @@ Message read_message(std::string_view record);
 std::string deduplication_name(const Message& message);
 
 // Whether the key is still the same when the message was moved back from a dead-letter queue. Then it is a new message:
-// its id differs, and its deduplication id may. `key` is valid for the source.
+// its id and receipt handle differ, and its attributes may, except the group. A key that reads one of these, in any
+// way, does not survive. Throws Exception(misuse) for a key that is no JMESPath.
 bool survives_redrive(queues::KeySource source, std::string_view key);
 
 // Throws Exception(misuse) unless the key survives a redrive: under OnLapse::hold and OnThrow::hold, an unknown message

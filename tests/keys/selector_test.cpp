@@ -66,6 +66,57 @@ TEST(Selectors, OnlyTheSideThatIsNeededIsEvaluated) {
   EXPECT_THROW(static_cast<void>(select("nothing || powertools_json(body).id", R"({"id":"x"})")), Exception);
 }
 
+// The paths in one text: "a.b c @" for the first, the second, and the whole event.
+std::string reads(const std::string& expression) {
+  std::string out;
+  for (const Selector::Path& path : Selector(expression, Dialect::native, "the expression").reads()) {
+    std::string text;
+    for (const std::string& name : path) text += (text.empty() ? "" : ".") + name;
+    out += (out.empty() ? "" : " ") + (path.empty() ? "@" : text);
+  }
+  return out;
+}
+
+TEST(Selectors, SayWhatTheyRead) {
+  struct Case {
+    const char* expression;
+    const char* reads;
+  };
+  for (const Case& one : std::vector<Case>{{"@", "@"},
+                                           {"a", "a"},
+                                           {"a.b.c", "a.b.c"},
+                                           {"@.a | @ | b", "a.b"},
+                                           {"\"a\".\"b.c\"", "a.b.c"},
+                                           {"'a'", ""},
+                                           {"`{\"a\":1}`.a", ""},
+                                           {"[a, b.c]", "a b.c"},
+                                           {"{x: a, a: b}.a", "a b"},
+                                           {"a.[b, c.d]", "a.b a.c.d"},
+                                           {"a.{x: b}", "a.b"},
+                                           {"[@][0].a", "@"},
+                                           {"a[0].b", "a"},
+                                           {"a[*].b", "a"},
+                                           {"a.*.b", "a"},
+                                           {"*.b", "@"},
+                                           {"a[].b", "a"},
+                                           {"a[1:].b", "a"},
+                                           {"a.b[?c == d].e", "a.b"},
+                                           {"[?a]", "@"},
+                                           {"a || b.c", "a b.c"},
+                                           {"(a || b).c", "a b"},
+                                           {"a && b", "a b"},
+                                           {"!a.b", "a"},
+                                           {"a.b == c", "a.b c"},
+                                           {"length(a.b)", "a.b"},
+                                           {"powertools_json(a.b).c.d", "a.b"},
+                                           {"join('-', [a, powertools_json(b).c])", "a b"},
+                                           {"sort_by(a, &b)[0].c", "a"},
+                                           {"map(&a, [@])", "@"},
+                                           {"to_string(@)", "@"}}) {
+    EXPECT_EQ(reads(one.expression), one.reads) << one.expression;
+  }
+}
+
 TEST(Selectors, QuotedNamesAndLiterals) {
   EXPECT_EQ(select(R"("\u00E9\n")", R"({"\u00e9\n":1})"), "1");
   EXPECT_EQ(select(R"("a.b")", R"({"a.b":2,"a":{"b":3}})"), "2");

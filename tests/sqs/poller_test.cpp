@@ -1119,5 +1119,47 @@ TEST_F(PollerTest, OptionsThatDoNotFitAreRefused) {
   refused([](PollerOptions& o) { o.key_source = sqs::KeySource::record; });  // Another key with each receipt.
 }
 
+// A message that is moved back from a dead-letter queue has a new id, and under such a key would run again.
+TEST_F(PollerTest, HoldNeedsAKeyThatSurvivesARedrive) {
+  const auto takes = [&](const std::string& key) {
+    try {
+      const Poller poller(engine, queue, queue, options([&](PollerOptions& o) {
+                            o.key_source = sqs::KeySource::record;
+                            o.key = key;
+                            o.policy = Policy{.on_lapse = OnLapse::hold};
+                          }),
+                          work());
+      return true;
+    } catch (const Exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr("survives a redrive")) << key;
+      return false;
+    }
+  };
+  for (const char* const key :
+       {"messageId", "@.messageId", "\"messageId\"", "[messageId][0]", "{a: messageId}.a", "@ | messageId",
+        "receiptHandle", "@", "to_string(@)", "*", "values(@)", "[@][0].body", "attributes", "attributes.*",
+        "attributes.MessageDeduplicationId", "attributes | SequenceNumber", "\"attributes\".SentTimestamp",
+        "attributes.[ApproximateReceiveCount, MessageGroupId]", "attributes.DeadLetterQueueSourceArn",
+        "{MessageGroupId: attributes}.MessageGroupId",
+        // Next to what identifies the operation. These fail, or select the body, where the body lacks something.
+        "join('-', [attributes | MessageDeduplicationId, powertools_json(body).order])",
+        "join('-', [attributes.\"MessageDeduplicationId\", powertools_json(body).order])",
+        "join('-', [attributes.[SequenceNumber][0], powertools_json(body).order])",
+        "join('-', [to_string(@), powertools_json(body).order])",
+        "powertools_json(body).sent_twice && messageId || body", "not_null(powertools_json(body).order, messageId)",
+        "powertools_json(body).order || receiptHandle", "map(&messageId, [@])[0]"}) {
+    EXPECT_FALSE(takes(key)) << key;
+  }
+  for (const char* const key :
+       {"body", "@.body", "@ | body", "powertools_json(body).order", "powertools_json(body).messageId",
+        "powertools_json(body).attributes", "messageAttributes.order.stringValue",
+        "messageAttributes.messageId.stringValue", "messageAttributes.*.stringValue",
+        "[attributes.MessageGroupId, powertools_json(body).order]", "join('-', [eventSourceARN, body])",
+        "body || messageAttributes.order.stringValue",
+        "sort_by(powertools_json(body).items, &messageId)[?receiptHandle == 'x'].attributes"}) {
+    EXPECT_TRUE(takes(key)) << key;
+  }
+}
+
 }  // namespace
 }  // namespace once::testing

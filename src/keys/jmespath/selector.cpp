@@ -803,35 +803,56 @@ class Evaluation {
   bool found_ = false;    // The result so far contains something of the event.
 };
 
-bool reads(const Node& node) {
+bool reads_input(const Node& node) {
   return node.op == Op::current || node.op == Op::field || node.op == Op::index ||
-         std::ranges::any_of(node.children, [](const NodePtr& child) { return reads(*child); });
+         std::ranges::any_of(node.children, [](const NodePtr& child) { return reads_input(*child); });
 }
 
-// The names that `node` looks for in its input.
-void add_top_names(const Node& node, std::vector<std::string>& names) {
-  switch (node.op) {
-    case Op::field:
-      names.push_back(node.text);
-      return;
-    case Op::chain:
-      for (const NodePtr& child : node.children) {
-        add_top_names(*child, names);
-        if (child->op != Op::current) return;  // The rest has another input.
-      }
-      return;
-    case Op::reference:
-      return;
-    case Op::elements:
-    case Op::members:
-    case Op::flatten:
-    case Op::filter:
-    case Op::slice:
-      return add_top_names(*node.children[0], names);
-    default:
-      for (const NodePtr& child : node.children) add_top_names(*child, names);
+// Finds what an expression reads. While only names are selected, their path grows; whatever else uses a value reads all
+// of it. "[id, powertools_json(body).order]" reads id and body.
+class Reads {
+ public:
+  using Path = Selector::Path;
+
+  explicit Reads(const Node& root) { all_of(root, {Path()}); }
+  std::vector<Path> take() { return std::move(found_); }
+
+ private:
+  // `input`: where the value that the node is applied to may be. Returns where the result is; nowhere if it is made of
+  // what was read already.
+  std::vector<Path> where(const Node& node, std::vector<Path> input) {
+    switch (node.op) {
+      case Op::current:
+        return input;
+      case Op::field:
+        for (Path& path : input) path.push_back(node.text);
+        return input;
+      case Op::chain:
+        for (const NodePtr& child : node.children) input = where(*child, std::move(input));
+        return input;
+      case Op::index:
+        add(std::move(input));
+        return {};
+      case Op::elements:
+      case Op::members:
+      case Op::flatten:
+      case Op::filter:
+      case Op::slice:  // The others are applied to the elements.
+        all_of(*node.children[0], std::move(input));
+        return {};
+      case Op::reference:  // As above.
+        return {};
+      default:
+        for (const NodePtr& child : node.children) all_of(*child, input);
+        return {};
+    }
   }
-}
+
+  void all_of(const Node& node, std::vector<Path> input) { add(where(node, std::move(input))); }
+  void add(std::vector<Path> paths) { std::ranges::move(paths, std::back_inserter(found_)); }
+
+  std::vector<Path> found_;
+};
 
 // A name with a dot, which only quotes allow.
 const std::string* dotted_name(const Node& node) {
@@ -867,7 +888,7 @@ bool is_nothing(const Value& v) { return (v.kind() == Kind::string && v.text().e
 Selector::Selector(std::string_view expression, Dialect dialect, std::string_view what)
     : dialect_(dialect),
       expression_(parse_expression(expression, dialect, what)),
-      reads_event_(reads(*expression_.root)) {
+      reads_event_(reads_input(*expression_.root)) {
   const auto unsupported = [&](const std::string& why) {
     refuse(std::string(what) + " " + text::quoted(expression) + ": " + why);
   };
@@ -890,11 +911,7 @@ Selector::Selection Selector::select(const json::Value& event, json::Arena& aren
   return {value, evaluation.found() || !reads_event_, (mark & null_part) != 0, (mark & empty_part) != 0};
 }
 
-std::vector<std::string> Selector::top_names() const {
-  std::vector<std::string> names;
-  add_top_names(*expression_.root, names);
-  return names;
-}
+std::vector<Selector::Path> Selector::reads() const { return Reads(*expression_.root).take(); }
 
 std::string Selector::hint() const {
   const std::string* const name = dotted_name(*expression_.root);

@@ -49,8 +49,10 @@ class Selector {
   [[nodiscard]] Selection select(const json::Value& event, json::Arena& arena) const;
 
   [[nodiscard]] bool reads_event() const noexcept { return reads_event_; }
-  // The names that it looks for at the top of the event, except those after '&'.
-  [[nodiscard]] std::vector<std::string> top_names() const;
+  // The parts of the event that the result may depend on, in any event: each is a path of names, with all that is below
+  // it. The empty path is the whole event.
+  using Path = std::vector<std::string>;
+  [[nodiscard]] std::vector<Path> reads() const;
   // The likely mistake if it selects nothing, as the end of a sentence. Empty: none known.
   [[nodiscard]] std::string hint() const;
 
