@@ -17,6 +17,7 @@
 // docs/claim-table.md prints what it does in each state. tests/core/claims has more transcripts.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -214,7 +215,10 @@ class ClaimMachine {
   [[nodiscard]] const RecordPtr& record() const noexcept { return record_; }  // As last acknowledged.
   [[nodiscard]] std::uint64_t place() const noexcept { return place_; }       // Answer::place of it.
   [[nodiscard]] Uptime claimed_at() const noexcept { return claimed_at_; }
-  [[nodiscard]] Uptime deadline() const noexcept { return trusted_until_; }
+  // A step that is written after the claim was given up does not bring it back: its work has been told of the loss.
+  [[nodiscard]] Uptime deadline() const noexcept {
+    return given_up_ ? std::min(trusted_until_, give_up_at_) : trusted_until_;
+  }
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] bool ended() const noexcept { return ended_; }
   [[nodiscard]] bool must_stop() const noexcept { return lost_ || overdue_ || given_up_; }
@@ -222,7 +226,7 @@ class ClaimMachine {
   // The finish is being written, or about to be; or the user's transaction may have committed it. What is found then
   // may be older than a question that comes now.
   [[nodiscard]] bool finishing() const noexcept { return finish_queued_ || handed_out_ || taken_back_; }
-  [[nodiscard]] bool is_ours(Uptime now) const noexcept { return !lost_ && now < trusted_until_; }
+  [[nodiscard]] bool is_ours(Uptime now) const noexcept { return !lost_ && now < deadline(); }
   [[nodiscard]] const Step* find_step(std::string_view name) const noexcept;  // Null: not finished.
   [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy_.lease) / 3; }
   [[nodiscard]] Uptime first_beat() const noexcept {

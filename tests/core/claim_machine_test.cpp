@@ -19,6 +19,7 @@
 //                            we, under a revision of its own), written-extended (what was sent, extended)
 //   failed KIND [unfit|declined]     unavailable, in_doubt, misuse; a failed read is "read failed"
 //   retry                    the timer fires
+//   look                     whether the claim is certainly the holder's
 #include "core/claim_machine.hpp"
 
 #include <memory>
@@ -90,6 +91,7 @@ class Player {
     Words words;
     for (std::string word; in >> word;) words.push_back(word);
     if (what == "policy") return set(words);
+    if (what == "look") return tell(machine_ && machine_->is_ours(now_) ? "ours" : "not ours");
     if (what == "at") {
       now_ = Millis(std::stol(words.at(0)));
       return;

@@ -119,7 +119,8 @@ class Claim {
   // that: deadline() moves again, and a token that is taken only then is not set.
   [[nodiscard]] std::stop_token stop_token() const;
   // Set when the claim is not renewed any more: another attempt has it, or no renewal succeeded for one more lease
-  // after its own. Between the two, pause the work rather than ending it, if it can be paused.
+  // after its own. Between the two, pause the work rather than ending it, if it can be paused. Afterwards steps and the
+  // finish are still recorded if the record is still this claim's, but with heartbeats is_ours() stays false.
   [[nodiscard]] std::stop_token loss_token() const;
   // Until when the claim is certainly ours, on Clock::uptime(). Each renewal moves it.
   [[nodiscard]] Uptime deadline() const noexcept;
