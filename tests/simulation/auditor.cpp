@@ -34,6 +34,9 @@ bool begins_with(const std::vector<Step>& steps, const std::vector<Step>& prefix
   return steps.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), steps.begin());
 }
 
+// By how much a host's clock may measure a lease wrong, and what is lost in rounding.
+Millis clock_error(Millis lease) { return lease / 1'000 + Millis{2}; }
+
 CallId twin_number(CallId call) { return call < copied_calls ? call + copied_calls : call - copied_calls; }
 
 std::string text_of(const Record& record) {
@@ -450,7 +453,7 @@ void Auditor::answered(CallId id, const Begin& begin) {
     case Begin::Kind::claimed:
       call.claimed = true;
       call.owner = begin.claim.owner();
-      call.lease_until = begin.claim.record().lease_until;
+      call.lease_until = call.known_until = begin.claim.record().lease_until;
       if (state.record && state.record->owner == call.owner) {
         call.lease_until = std::max(call.lease_until, state.record->lease_until);
       }
@@ -541,13 +544,66 @@ void Auditor::refused(ProcessId by, const Owner& holder) {
   if (Call* call = call_with(holder, by)) call->refused = true;
 }
 
-void Auditor::about_to_act(CallId id, bool is_ours) const {
-  if (!is_ours) return;
+void Auditor::renewed(ProcessId by, const Record& record) {
+  Call* const call = call_with(record.owner, by);
+  if (call == nullptr || record.state != State::in_progress || is_released(record)) return;
+  call->known_until = std::max(call->known_until, record.lease_until);
+  call->tries_from = std::max(call->tries_from, call->known_until);
+  if (std::exchange(call->slept, false)) ++totals_.saved;
+}
+
+void Auditor::not_renewed(ProcessId by, const Owner& holder) {
+  if (Call* call = call_with(holder, by)) call->was_refused = true;
+}
+
+void Auditor::woke(ProcessId process) {
+  for (auto& [id, call] : calls_) {
+    if (call.what.process != process || !call.started || call.finish || call.is_told_of_loss) continue;
+    call.tries_from = std::max(call.tries_from, now_);
+    if (call.slept || call.known_until + rules_.lease_slack > now_) continue;
+    call.slept = true;
+    ++totals_.slept;
+  }
+}
+
+void Auditor::told_to_stop(CallId id) {
+  Call& call = call_of(id);
+  if (!call.stopped) call.stopped = now_;
+}
+
+void Auditor::told_of_loss(CallId id) {
+  Call& call = call_of(id);
+  call.is_told_of_loss = true;
+  const std::optional<Millis> lease = call.what.heartbeats;
+  if (!lease || call.was_refused || call.finish || call.handed.was) return;
+  if (!call.stopped || now_ < *call.stopped + *lease - clock_error(*lease)) {
+    violate("sleep", call.what.key,
+            "call " + std::to_string(id) + " was given up before a renewal was tried for a lease");
+  }
+}
+
+void Auditor::about_to_act(CallId id, bool is_ours) {
   const Call& call = calls_.at(id);
+  const auto wrong = [&](const char* what) { violate("sleep", call.what.key, "call " + std::to_string(id) + what); };
+  const std::optional<Millis> lease = call.what.heartbeats;
+  const bool is_open = lease && !call.is_told_of_loss && !call.refused && !call.finish && !call.handed.was;
+  if (is_open &&
+      now_ > std::max(call.tries_from, call.known_until + rules_.lease_slack) + *lease + clock_error(*lease)) {
+    wrong(" still tries to renew a claim more than a lease after it ended");
+  }
+  if (!is_ours) return;
+  if (lease && call.is_told_of_loss) wrong(" has its claim again after it was given up");
+  acts(id);
   if (call.refused) violate("stops", call.what.key, "call " + std::to_string(id) + " goes on after it was refused");
   if (call.lease_until + rules_.lease_slack <= now_) {
     violate("stops", call.what.key, "call " + std::to_string(id) + " goes on after its lease");
   }
+}
+
+void Auditor::acts(CallId id) const {
+  const Call& call = calls_.at(id);
+  if (call.known_until + rules_.lease_slack > now_) return;
+  violate("sleep", call.what.key, "call " + std::to_string(id) + " acts after the last lease that it knows of");
 }
 
 void Auditor::work_started(CallId id, const Claim& claim) {

@@ -10,8 +10,11 @@
 //   start       work starts only under a claim that stands in the store as the caller's own, unless an operator came in
 //               between; each claim starts one work
 //   stops       a holder that was refused because somebody else has its claim, or whose last lease as stored is over by
-//   the
-//               store's true time, no longer takes the claim for its own when it is about to act
+//               the store's true time, no longer takes the claim for its own when it is about to act
+//   sleep       a holder acts under a lease that it knows of: not between the end of one lease and the answer to a
+//               renewal, however long its process slept, and however that renewal ended in the store. A claim that is
+//               renewed by heartbeats is not given up before a renewal was refused, or has failed for one more lease
+//               after the work was told to stop; and not tried any longer. A claim that was given up never acts again
 //   lineage     a claim over an unexpired record counts the attempt on, keeps created_at, the finished steps and the
 //               fingerprint; a holder's writes lose no step while the operation is in progress
 //   history     what is written down stays, in its order, but for the oldest entries, which stay counted. Each attempt
@@ -123,14 +126,23 @@ class Auditor {
     Fingerprint fingerprint;
     bool retries_failures = false;
     bool holds = false;
+    std::optional<Millis> heartbeats;  // Its lease, if the engine renews it.
   };
   void asked(CallId call, const Asked& what);
   void answered(CallId call, const Begin& begin);
   void work_started(CallId call, const Claim& claim);
   // The answer to a holder's conditional write: another's record stands there, or none.
   void refused(ProcessId by, const Owner& holder);
+  // The answer to a holder's conditional write: it stands there, with this lease.
+  void renewed(ProcessId by, const Record& record);
+  void not_renewed(ProcessId by, const Owner& holder);  // It was refused: the claim may be lost.
+  void woke(ProcessId process);                         // It was stopped, and goes on.
+  void told_to_stop(CallId call);                       // Its stop token was set …
+  void told_of_loss(CallId call);                       // … and its loss token.
   // The work is about to act; `is_ours`: what its claim says of itself.
-  void about_to_act(CallId call, bool is_ours) const;
+  void about_to_act(CallId call, bool is_ours);
+  // It acts.
+  void acts(CallId call) const;
   void finish_asked(CallId call, FinishKind kind, const Result& result, const Failure& failure = {});
   void step_asked(CallId call, const std::string& name, const std::string& result);
   void charges(CallId call);  // The finish asked for last has companions …
@@ -154,7 +166,7 @@ class Auditor {
   struct Totals {
     std::uint64_t asked = 0, executed = 0, replayed = 0, conflicts = 0, mismatches = 0, unknown = 0, errors = 0,
                   takeovers = 0, recorded = 0, superseded = 0, lost = 0, unrecorded = 0, writes = 0, handed_out = 0,
-                  transactions = 0;
+                  transactions = 0, slept = 0, saved = 0;  // Leases that ended in sleep; those renewed all the same.
   };
   [[nodiscard]] const Totals& totals() const noexcept { return totals_; }
   // The record of a key by the auditor's own account.
@@ -169,9 +181,15 @@ class Auditor {
     unsigned answers = 0;
     bool claimed = false;
     bool started = false;
-    bool held = false;     // Its claim was made under hold.
-    bool refused = false;  // Its process knows that somebody else has its claim.
-    Time lease_until{};    // The last that was ever stored for its claim.
+    bool held = false;            // Its claim was made under hold.
+    bool refused = false;         // Its process knows that somebody else has its claim.
+    Time lease_until{};           // The last that was ever stored for its claim.
+    Time known_until{};           // The last that its process knows to be stored.
+    Time tries_from{};            // Not before then was the present renewal tried in vain.
+    std::optional<Time> stopped;  // When it was told to stop, for the first time.
+    bool was_refused = false;     // A renewal of its claim, whatever stood there.
+    bool is_told_of_loss = false;
+    bool slept = false;  // Its process slept over the end of its lease, and it was not renewed since.
     Owner owner;
     bool displaced = false;  // Its claim went from the store. What looks like it from then on is a copy of a write of
                              // its, delivered once more by the network.

@@ -77,6 +77,8 @@ TEST(Simulation, ItsWorldsHaveAllTheTroubleThatIsMeant) {
     sum.totals.lost += report.totals.lost;
     sum.totals.unrecorded += report.totals.unrecorded;
     sum.totals.mismatches += report.totals.mismatches;
+    sum.totals.slept += report.totals.slept;
+    sum.totals.saved += report.totals.saved;
     sum.totals.unknown += report.totals.unknown;
     sum.totals.replayed += report.totals.replayed;
     sum.totals.conflicts += report.totals.conflicts;
@@ -95,6 +97,8 @@ TEST(Simulation, ItsWorldsHaveAllTheTroubleThatIsMeant) {
   EXPECT_GT(sum.totals.unknown, 100U);
   EXPECT_GT(sum.totals.replayed, 1'000U);
   EXPECT_GT(sum.totals.conflicts, 500U);
+  EXPECT_GT(sum.totals.slept, 100U);
+  EXPECT_GT(sum.totals.saved, 50U) << "claims that were renewed after a sleep over their lease's end";
 }
 
 TEST(Simulation, ItsDiskHasAllTheTroubleThatIsMeant) {
@@ -300,6 +304,81 @@ TEST_F(History, AHolderThatGoesOnThoughItMayNot) {
   strict.refused(1, holder);
   EXPECT_EQ(violation_of([&] { strict.about_to_act(1, false); }), "none");
   EXPECT_THAT(violation_of([&] { strict.about_to_act(1, true); }), StartsWith("stops"));
+}
+
+// Each claim has a lease of 10 s, and seconds count from its beginning.
+TEST_F(History, ASleeperThatGoesOnThoughItMayNot) {
+  Auditor strict{{}};
+  Engine engine({.store = stores::make_memory_store(), .policy = {.lease = Millis{10'000}}, .scope = "s"});
+  Record record;
+  Time from{};
+  CallId call = 0;
+  const auto claims = [&] {
+    strict.asked(++call, {.process = 1, .key = "s#k" + std::to_string(call), .heartbeats = Millis{10'000}});
+    Begin begin = engine.begin(engine.request("k" + std::to_string(call), "payload"));
+    record = begin.claim.record();
+    from = record.lease_until - Millis{10'000};
+    strict.at(from);
+    strict.landed(1, Wrote::insert, record.key, {}, &record);
+    strict.answered(call, begin);
+    strict.work_started(call, begin.claim);
+    return std::move(begin.claim);
+  };
+  const auto at = [&](int seconds) { strict.at(from + Millis{seconds * 1'000}); };
+  const auto renews = [&](int until) {
+    record.revision = next_revision(record.revision, 7);
+    record.lease_until = from + Millis{until * 1'000};
+    return record;
+  };
+  const auto looks = [&](bool is_ours) { return violation_of([&] { strict.about_to_act(call, is_ours); }); };
+  const auto wakes = [&](int seconds) {
+    at(seconds);
+    strict.woke(1);
+    strict.told_to_stop(call);
+  };
+  {
+    const Claim claim = claims();
+    wakes(30);
+    EXPECT_EQ(looks(false), "none");
+    EXPECT_THAT(violation_of([&] { strict.acts(call); }), StartsWith("sleep")) << "whatever its claim says";
+    const Seen before = seen(record);
+    const Record next = renews(40);
+    strict.landed(1, Wrote::replace, record.key, before, &next);
+    EXPECT_THAT(looks(true), StartsWith("sleep")) << "the answer is on its way";
+    strict.renewed(1, next);
+    EXPECT_EQ(looks(true), "none");
+    EXPECT_EQ(strict.totals().slept, 1U);
+    EXPECT_EQ(strict.totals().saved, 1U);
+  }
+  {
+    const Claim claim = claims();
+    wakes(30);
+    at(39);
+    EXPECT_THAT(violation_of([&] { strict.told_of_loss(call); }), HasSubstr("before a renewal was tried for a lease"));
+  }
+  {
+    const Claim claim = claims();
+    wakes(30);
+    at(40);
+    EXPECT_EQ(violation_of([&] { strict.told_of_loss(call); }), "none");
+    strict.renewed(1, renews(60));
+    EXPECT_EQ(looks(false), "none");
+    EXPECT_THAT(looks(true), HasSubstr("again after it was given up")) << "a step was written";
+  }
+  {
+    const Claim claim = claims();
+    wakes(30);
+    strict.not_renewed(1, record.owner);
+    EXPECT_EQ(violation_of([&] { strict.told_of_loss(call); }), "none") << "refused: it is lost at once";
+  }
+  {
+    const Claim claim = claims();
+    wakes(30);
+    at(40);
+    EXPECT_EQ(looks(false), "none");
+    at(41);
+    EXPECT_THAT(looks(false), HasSubstr("still tries"));
+  }
 }
 
 TEST_F(History, SomebodyWithoutAnAnswer) {

@@ -31,8 +31,10 @@ void Simulation::call(Process& process, std::size_t index) {
   policy.on_lapse = index % 3 == 0 ? OnLapse::hold : OnLapse::takeover;
   if (config_.differing && world_.chance(200)) policy.on_lapse = OnLapse::takeover;  // The record keeps it held.
   policy.on_stored_failure = config_.retries_failures ? OnStoredFailure::execute : OnStoredFailure::replay;
-  policy.heartbeat = world_.chance(800);
-  policy.fixed_lease = !policy.heartbeat && index % 2 == 0;
+  const bool heartbeat = world_.chance(800);
+  const bool fixed_lease = !heartbeat && index % 2 == 0;
+  policy.heartbeat = heartbeat;
+  policy.fixed_lease = fixed_lease;
   policy.on_conflict = OnConflict::fail;
   if (world_.chance(500)) {
     policy.on_conflict = OnConflict::wait;
@@ -49,10 +51,11 @@ void Simulation::call(Process& process, std::size_t index) {
   asked.fingerprint = fingerprint;
   asked.retries_failures = config_.retries_failures;
   asked.holds = policy.on_lapse == OnLapse::hold;
+  if (heartbeat) asked.heartbeats = policy.lease;
   auditor_.asked(id, asked);
   trace(process.id, "call " + std::to_string(id), asked.key, [&] {
     return std::string(policy.on_conflict == OnConflict::wait ? "waits" : "fails") + (asked.holds ? " holds" : "") +
-           (policy.heartbeat ? "" : " without heartbeat") + (policy.fixed_lease ? " under a fixed lease" : "");
+           (heartbeat ? "" : " without heartbeat") + (fixed_lease ? " under a fixed lease" : "");
   });
   // In the process's own time, so that a stopped one does not ask.
   world_.at(world_.now(), &process.host, [this, &process, id, key = asked.key, request = std::move(request)]() mutable {
@@ -99,7 +102,10 @@ void Simulation::answered(Process& process, CallId id, const std::string& key, B
   work->abandons = end >= 95;
   work->pause = world_.chance(300) ? Instant(config_.lease) : Instant(config_.lease) / 50;
   auditor_.work_started(id, work->claim);
-  auditor_.about_to_act(id, work->claim.is_ours());
+  listen(*work);
+  work->looks = config_.sleeps && id % 2 == 0;
+  work->was_ours = work->claim.is_ours();
+  auditor_.about_to_act(id, work->was_ours);
   const std::string derived = work->claim.derived_key("charge");
   if (const auto [kept, fresh] = derived_.try_emplace(key, derived); !fresh && kept->second != derived) {
     throw Violation("replay: the derived key of " + key + " changed");
@@ -120,7 +126,13 @@ void Simulation::go_on(Process& process, CallId id) {
   const auto found = process.works.find(id);
   if (found == process.works.end()) return;
   Work& work = *found->second;
-  auditor_.about_to_act(id, work.claim.is_ours());
+  const bool ours = is_ours(process, work);
+  auditor_.about_to_act(id, ours);
+  if (work.looks && !ours && work.next_step < work.steps) {
+    if (!work.claim.loss_token().stop_requested() && !calm_) return later(process, id);
+    work.abandons = true;
+    return finish(process, work);
+  }
   if (work.obeys && work.claim.stop_token().stop_requested()) {
     work.abandons = world_.chance(300);
     work.end = world_.chance(500) ? FinishKind::release : FinishKind::complete;
@@ -132,6 +144,7 @@ void Simulation::go_on(Process& process, CallId id) {
     if (work.claim.step(name)) continue;  // Done by an attempt before this one.
     std::string result = name + " of call " + std::to_string(auditor_.call(id));
     if (config_.small && world_.chance(200)) result.append(length_of_step(work), 'x');
+    if (work.looks) auditor_.acts(id);
     act(work);
     auditor_.step_asked(id, name, result);
     const bool waits = world_.chance(700);
@@ -151,6 +164,39 @@ std::size_t Simulation::length_of_step(const Work& work) {
   if (world_.chance(500)) return world_.below(9'000);
   const std::size_t taken = record_bytes(work.claim.record());
   return max_record_bytes() - std::min(max_record_bytes(), taken + world_.below(3'000));
+}
+
+// What its claim says of the end of its lease, at the moment when it is said.
+void Simulation::listen(Work& work) {
+  const bool at_once = options_.bug == Bug::engine_loses_sleeping_claims;
+  const bool never_told = options_.bug == Bug::engine_tries_for_ever;
+  const CallId id = work.call;
+  work.on_stop.emplace(work.claim.stop_token(), [this, id, at_once] {
+    guarded([&] {
+      auditor_.at(world_.utc());
+      auditor_.told_to_stop(id);
+      if (at_once) auditor_.told_of_loss(id);
+    });
+  });
+  if (at_once || never_told) return;
+  work.on_loss.emplace(work.claim.loss_token(), [this, id] {
+    guarded([&] {
+      auditor_.at(world_.utc());
+      auditor_.told_of_loss(id);
+    });
+  });
+}
+
+// Whether it takes its claim for its own: before it acts.
+bool Simulation::is_ours(Process& process, Work& work) {
+  switch (options_.bug) {
+    case Bug::engine_looks_before_sleep:
+      return std::exchange(work.was_ours, work.claim.is_ours());
+    case Bug::engine_forgets_loss:
+      return process.host.clock()->now() < work.claim.record().lease_until;
+    default:
+      return work.claim.is_ours();
+  }
 }
 
 void Simulation::act(const Work& work) {

@@ -119,6 +119,9 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
   // Of what is between a caller and the server only requests can be cut in two: no transactions.
   testing::SeededRandom copying(seed ^ 0x636F7079U);
   c.copies = copying.chance(600) && !c.hands_out && !c.companions;
+  testing::SeededRandom sleeping(seed ^ 0x736C6565U);
+  c.sleeps = sleeping.chance(250);
+  if (c.sleeps) c.between_pauses = Instant(c.lease) * 2;
   if (bug != Bug::none) {  // A world in which it can show.
     c.processes = 3;
     c.keys = 3;
@@ -141,6 +144,7 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
     c.hands_out = c.companions = false;
     c.lease = Millis{5'000};
   }
+  c.sleeps = c.sleeps || (bug >= Bug::engine_looks_before_sleep && bug <= Bug::engine_believes_renewals);
   if (bug == Bug::store_commits_apart) c.companions = true;
   if (bug == Bug::offload_loses_results) c.offloads = true;
   switch (bug) {
@@ -161,6 +165,12 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
       break;
     case Bug::engine_ignores_refusals:  // Before the holder's lease is over, only an operator takes its claim away.
       c.between_operators = Instant(200ms);
+      break;
+    case Bug::engine_forgets_loss:
+      c.tells = Tells::by_call;
+      c.skew = Millis{0};
+      c.jumps = false;
+      c.trouble = 150;
       break;
     case Bug::engine_serves_expired:
       c.retention = Millis{500};

@@ -72,7 +72,7 @@ void Simulation::live_on_as_copy(Simulation& other, ProcessId original, ProcessI
       answers(flight->by, flight->asking, Answer::fail(kind, "the connection is gone"), flight->done);
     });
   }
-  if (process.host.stopped()) process.host.resume();
+  if (process.host.stopped()) wake(process);
   if (world_.chance(500)) pause(process);  // It is restored later.
 }
 

@@ -172,7 +172,7 @@ int main(int count, char** arguments) {
                                 &Auditor::Totals::conflicts, &Auditor::Totals::mismatches, &Auditor::Totals::unknown,
                                 &Auditor::Totals::errors, &Auditor::Totals::takeovers, &Auditor::Totals::recorded,
                                 &Auditor::Totals::superseded, &Auditor::Totals::lost, &Auditor::Totals::unrecorded,
-                                &Auditor::Totals::writes}) {
+                                &Auditor::Totals::writes, &Auditor::Totals::slept, &Auditor::Totals::saved}) {
         add(member);
       }
     } catch (const std::exception& error) {
@@ -192,7 +192,8 @@ int main(int count, char** arguments) {
             << ", errors " << sum.totals.errors << "\n"
             << "takeovers " << sum.totals.takeovers << ", recorded " << sum.totals.recorded << ", superseded "
             << sum.totals.superseded << ", lost " << sum.totals.lost << ", unrecorded " << sum.totals.unrecorded
-            << ", writes " << sum.totals.writes << "\n"
+            << ", writes " << sum.totals.writes << ", leases slept over " << sum.totals.slept << " of which renewed "
+            << sum.totals.saved << "\n"
             << "crashes " << sum.crashes << ", copies " << sum.copies << ", power cuts " << sum.power_cuts
             << ", pauses " << sum.pauses << ", clock jumps " << sum.jumps << ", requests in trouble "
             << sum.lost_answers << ", late writes " << sum.late_writes << ", operator acts " << sum.operator_acts

@@ -9,6 +9,7 @@
 #include <ostream>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -80,7 +81,13 @@ class Watch {
   void answered(CallId id, const Begin& begin) { auditor_->answered(call(id), begin); }
   void work_started(CallId id, const Claim& claim) { auditor_->work_started(call(id), claim); }
   void refused(ProcessId by, const Owner& holder) { auditor_->refused(of(by), holder); }
+  void renewed(ProcessId by, const Record& record) { auditor_->renewed(of(by), record); }
+  void woke(ProcessId process) { auditor_->woke(of(process)); }
+  void told_to_stop(CallId id) { auditor_->told_to_stop(call(id)); }
+  void told_of_loss(CallId id) { auditor_->told_of_loss(call(id)); }
   void about_to_act(CallId id, bool is_ours) { auditor_->about_to_act(call(id), is_ours); }
+  void acts(CallId id) { auditor_->acts(call(id)); }
+  void not_renewed(ProcessId by, const Owner& holder) { auditor_->not_renewed(of(by), holder); }
   void finish_asked(CallId id, FinishKind kind, const Result& result, const Failure& failure) {
     auditor_->finish_asked(call(id), kind, result, failure);
   }
@@ -225,7 +232,8 @@ class Simulation {
     try {
       what();
     } catch (const Violation&) {
-      if (violation_ == nullptr) violation_ = std::current_exception();
+      std::exception_ptr& first = main_ != nullptr ? main_->violation_ : violation_;
+      if (first == nullptr) first = std::current_exception();
     }
   }
   void in_trouble(bool late) {
@@ -264,7 +272,9 @@ class Simulation {
     Claim claim;
     unsigned steps = 0;
     unsigned next_step = 0;
-    bool obeys = false;  // Stops when it is asked to.
+    bool obeys = false;     // Stops when it is asked to.
+    bool looks = false;     // Acts only while its claim is its own; waits while that may come back.
+    bool was_ours = false;  // When it looked last.
     bool ended = false;
     FinishKind end = FinishKind::complete;
     bool abandons = false;
@@ -275,6 +285,8 @@ class Simulation {
     unsigned declined = 0;
     Instant pause{};
     std::unique_ptr<Transaction> transaction;
+    using Listener = std::optional<std::stop_callback<Callback<void()>>>;
+    Listener on_stop, on_loss;
   };
   struct Flight {
     ProcessId by = 0;
@@ -324,6 +336,7 @@ class Simulation {
   void crash(Process& process);
   void pause() { pause(*processes_.at(world_.below(processes_.size()))); }
   void pause(Process& process);
+  void wake(Process& process);
   void outage();
   void jump() { jump(*processes_.at(world_.below(processes_.size()))); }
   void jump(Process& process);
@@ -355,6 +368,8 @@ class Simulation {
   void later(Process& process, CallId id);
   void go_on(Process& process, CallId id);
   std::size_t length_of_step(const Work& work);
+  void listen(Work& work);
+  bool is_ours(Process& process, Work& work);
   void act(const Work& work);
   void finish(Process& process, Work& work);
   void misuse(Work& work);

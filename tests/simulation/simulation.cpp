@@ -50,6 +50,11 @@ const char* to_string(Bug bug) {
       "clock_sleeps",
       "engine_adopts_copies",
       "copy_repeats_draws",
+      "engine_looks_before_sleep",
+      "engine_loses_sleeping_claims",
+      "engine_tries_for_ever",
+      "engine_forgets_loss",
+      "engine_believes_renewals",
       "dynamodb_puts_unconditionally",
       "dynamodb_compares_no_revision",
       "dynamodb_transacts_unconditionally",
@@ -224,7 +229,7 @@ void Simulation::become_calm() {
   calm_ = true;
   down_until_ = Instant{0};
   for (auto& process : processes_) {
-    if (process->host.stopped()) process->host.resume();
+    if (process->host.stopped()) wake(*process);
   }
   if (copy_ != nullptr) copy_->become_calm();
 }
@@ -311,10 +316,15 @@ void Simulation::pause(Process& process) {
   const std::uint64_t life = process.host.life();
   world_.at(world_.now() + world_.span(config_.lease), nullptr, [this, &process, life] {
     if (process.host.life() != life || !process.host.stopped()) return;
-    auditor_.at(world_.utc());
-    trace(process.id, "continue", "", [] { return std::string(); });
-    process.host.resume();
+    wake(process);
   });
+}
+
+void Simulation::wake(Process& process) {
+  trace(process.id, "continue", "", [] { return std::string(); });
+  auditor_.at(world_.utc());
+  auditor_.woke(process.id);
+  process.host.resume();
 }
 
 void Simulation::outage() {
@@ -445,7 +455,8 @@ void Simulation::describe() {
                   << (config_.small ? ", small records" : "") << (config_.companions ? ", companions" : "")
                   << (config_.hands_out ? ", hand-outs" : "") << (config_.forbids ? ", refusals as misuse" : "")
                   << (config_.misuses ? ", misuse" : "") << (config_.storms ? ", storms" : "")
-                  << (config_.differing ? ", differing callers" : "") << (config_.copies ? ", a copy" : "") << '\n';
+                  << (config_.differing ? ", differing callers" : "") << (config_.copies ? ", a copy" : "")
+                  << (config_.sleeps ? ", sleeps" : "") << '\n';
 }
 
 void Simulation::digest(const std::string& text, std::uint64_t a, std::uint64_t b) {

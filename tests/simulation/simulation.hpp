@@ -53,6 +53,12 @@ enum class Bug : std::uint8_t {
   clock_sleeps,                // A host's clock of leases stands still while the host does.
   engine_adopts_copies,        // Whatever shows a claim's own owner is adopted, also what a copy of the process wrote.
   copy_repeats_draws,          // A copy of a process draws the same random bytes as the process.
+  // Of a process that sleeps over the end of a lease:
+  engine_looks_before_sleep,     // Work acts on what its claim said when it was looked at last.
+  engine_loses_sleeping_claims,  // The claim is given up as soon as its lease has ended.
+  engine_tries_for_ever,         // It is never given up.
+  engine_forgets_loss,           // A claim that was given up is there again after the next write.
+  engine_believes_renewals,      // A renewal that was refused is taken for one that was written.
   // In what the DynamoDB store sends, …
   dynamodb_puts_unconditionally,       // A record is put under no condition.
   dynamodb_compares_no_revision,       // A put names only the owner.

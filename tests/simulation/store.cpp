@@ -123,6 +123,13 @@ void Simulation::answers(ProcessId id, const Asking& asking, Answer answer, Done
       (answer.record == nullptr || !(answer.record->owner == asking.seen.owner))) {
     auditor_.refused(id, asking.seen.owner);
     if (options_.bug == Bug::engine_ignores_refusals) answer = Answer::fail(ErrorKind::unavailable, "not refused");
+    const bool renews = asking.next && asking.next->state == State::in_progress && !is_released(*asking.next);
+    if (options_.bug == Bug::engine_believes_renewals && renews) answer = {};
+  }
+  if (by_holder && answer.status == Answer::Status::done && asking.next) auditor_.renewed(id, *asking.next);
+  if (by_holder && answer.status == Answer::Status::refused) {
+    auditor_.not_renewed(id, asking.seen.owner);
+    if (answer.record != nullptr) auditor_.renewed(id, *answer.record);
   }
   const bool declined = answer.declined;
   done(std::move(answer));
