@@ -7,7 +7,6 @@
 
 #include "engine/claim_state.hpp"
 #include "engine/core.hpp"
-#include "engine/handing.hpp"
 #include "engine/run.hpp"
 #include "engine/running.hpp"
 
@@ -135,11 +134,10 @@ void AsyncRun::returned(Result result) {
     outcome_->kind = Outcome::Kind::unprotected;
     return end({});
   }
-  std::shared_ptr<const Companion> companion = std::move(context_->companion_);
-  if (context_->handing_ != nullptr) {
-    return context_->handing_->ask(ClaimMachine::Outcome::in_doubt, [self = shared_from_this()](Finish finish) {
-      self->completed(std::move(finish), true);
-    });
+  std::shared_ptr<const Companion> companion = context_->own_writes_.take_companion();
+  if (context_->own_writes_.was_handed_out()) {
+    return context_->own_writes_.read_outcome(
+        [self = shared_from_this()](Finish finish) { self->completed(std::move(finish), true); });
   }
   const bool together = companion != nullptr;
   claim_.complete(outcome_->result, std::move(companion), [self = shared_from_this(), together](Finish finish) {
@@ -160,13 +158,13 @@ void AsyncRun::completed(Finish finish, bool companion) {
 
 void AsyncRun::threw(std::exception_ptr error) {
   if (!claim_) return end({.error = std::move(error)});
-  if (context_->handing_ != nullptr && !context_->handing_->is_over_without()) {
-    return context_->handing_->ask(ClaimMachine::Outcome::in_doubt,
-                                   [self = shared_from_this(), error = std::move(error)](const Finish& finish) {
-                                     // As in run_work(): the transaction has finished the claim, or may still do so.
-                                     if (finish.kind != Finish::Kind::declined) return self->end({.error = error});
-                                     self->end_thrown(error, false);
-                                   });
+  if (context_->own_writes_.may_be_committed()) {
+    return context_->own_writes_.read_outcome(
+        [self = shared_from_this(), error = std::move(error)](const Finish& finish) {
+          // As in run_work(): the transaction has finished the claim, or may still do so.
+          if (finish.kind != Finish::Kind::declined) return self->end({.error = error});
+          self->end_thrown(error, false);
+        });
   }
   if (!is_claim_lost(error) || !claim_.stop_token().stop_requested()) return end_thrown(error, false);
   // As in run_work(): it is not known what a lost attempt did, so its claim is left to lapse.

@@ -22,7 +22,6 @@
 #include "engine/claim_state.hpp"
 #include "engine/core.hpp"
 #include "engine/disabled_store.hpp"
-#include "engine/handing.hpp"
 #include "engine/run.hpp"
 #include "engine/running.hpp"
 #include "engine/tenant.hpp"
@@ -434,7 +433,6 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     return run_work_without_claim(work, scope_of(kept->key), &kept->key, outcome);
   }
 
-  constexpr auto in_doubt = ClaimMachine::Outcome::in_doubt;
   Claim claim = std::move(begun.claim);
   Context context(*core_, &claim, &claim.key());
   const auto end_thrown = [&] {
@@ -448,9 +446,9 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   } catch (...) {  // Any exception is passed to the caller. The policy decides about the claim.
     // The stack is ended, and that must not be stopped. What the work did is not known, so the claim lapses.
     if (is_unwinding()) throw;
-    if (context.handing_ != nullptr && !context.handing_->is_over_without()) {
+    if (context.own_writes_.may_be_committed()) {
       const Finish finish =
-          wait_for<Finish>([&](FinishDone done) { context.handing_->ask(in_doubt, std::move(done)); });
+          wait_for<Finish>([&](FinishDone done) { context.own_writes_.read_outcome(std::move(done)); });
       if (finish.kind != Finish::Kind::declined) throw;  // The transaction has finished the claim, or may still do so.
     }
     if (is_claim_lost(std::current_exception()) && claim.stop_token().stop_requested()) {
@@ -463,14 +461,14 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
     end_thrown();
     throw;
   }
-  const std::shared_ptr<const Companion> companion = std::move(context.companion_);  // The work has returned.
-  const std::shared_ptr<Handing> handing = std::move(context.handing_);
+  const std::shared_ptr<const Companion> companion = context.own_writes_.take_companion();  // The work has returned.
+  const bool handed_out = context.own_writes_.was_handed_out();
   try {
     settle(wait_for<Finish>([&](FinishDone&& done) {
-             if (handing != nullptr) return handing->ask(in_doubt, std::move(done));
+             if (handed_out) return context.own_writes_.read_outcome(std::move(done));
              claim.complete(outcome.result, companion, std::move(done));
            }),
-           companion != nullptr || handing != nullptr, policy, outcome);
+           companion != nullptr || handed_out, policy, outcome);
   } catch (const Declined&) {
     Finish finish = end_thrown();
     if (finish.kind != Finish::Kind::superseded) throw;
@@ -514,36 +512,7 @@ void Context::heartbeat(std::string_view note) {
 TraceContext Context::trace() const { return claim_ == nullptr ? TraceContext() : claim_->trace(); }
 
 void Context::commit_with(std::shared_ptr<const Companion> writes) {
-  if (writes == nullptr) throw Exception(ErrorKind::misuse, "commit_with() was given no writes");
-  if (claim_ == nullptr) {
-    throw Exception(
-        ErrorKind::misuse,
-        "the work runs unprotected, so there is no record for its writes to commit with. Refuse calls without a "
-        "key or a store by policy, or write directly if is_protected() is false");
-  }
-  const std::lock_guard lock(mutex_);
-  if (companion_ != nullptr) {
-    throw Exception(ErrorKind::misuse, "commit_with() was called twice: put all writes into one companion");
-  }
-  if (handing_ != nullptr) {
-    throw Exception(ErrorKind::misuse, "commit_with() comes after hand_out(): the result is in that transaction");
-  }
-  companion_ = std::move(writes);
-}
-
-HandedOut Context::hand_out_result(Result result) {
-  if (claim_ == nullptr) {
-    throw Exception(ErrorKind::misuse,
-                    "the work runs unprotected, so there is no record that its transaction could finish. Refuse calls "
-                    "without a key or a store by policy, or write directly if is_protected() is false");
-  }
-  const std::lock_guard lock(mutex_);
-  if (companion_ != nullptr) {
-    throw Exception(ErrorKind::misuse, "hand_out() comes after commit_with(): put those writes into your transaction");
-  }
-  HandedOut handed = claim_->hand_out(std::move(result));
-  handing_ = handed.handing_;
-  return handed;
+  own_writes_.commit_with(claim_, std::move(writes));
 }
 
 namespace detail {
@@ -561,10 +530,13 @@ std::optional<std::string> finished_step(Claim* claim, std::string_view name) {
 
 void keep_step(Claim* claim, std::string_view name, std::string result) {
   if (claim == nullptr) return;
-  const Finish finish = claim->add_step(std::string(name), std::move(result));
+  check_step(*claim, name, claim->add_step(std::string(name), std::move(result)));
+}
+
+void check_step(const Claim& claim, std::string_view name, const Finish& finish) {
   if (finish.kind == Finish::Kind::recorded || finish.kind == Finish::Kind::unrecorded) return;
   throw ClaimLost(ErrorKind::unavailable,
-                  "step '" + std::string(name) + "' ran, but the claim on '" + claim->key() + "' was lost meanwhile",
+                  "step '" + std::string(name) + "' ran, but the claim on '" + claim.key() + "' was lost meanwhile",
                   finish.record);
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <once/engine/claim.hpp>
+#include <once/engine/engine.hpp>
 #include <once/error.hpp>
 
 #include "engine/claim_state.hpp"
@@ -102,5 +103,64 @@ std::optional<Finish> HandedOut::take_back() {
   handing_.reset();
   return known;
 }
+
+namespace detail {
+
+void OwnWrites::commit_with(const Claim* claim, std::shared_ptr<const Companion> writes) {
+  if (writes == nullptr) throw Exception(ErrorKind::misuse, "commit_with() was given no writes");
+  if (claim == nullptr) {
+    throw Exception(
+        ErrorKind::misuse,
+        "the work runs unprotected, so there is no record for its writes to commit with. Refuse calls without a "
+        "key or a store by policy, or write directly if is_protected() is false");
+  }
+  const std::lock_guard lock(mutex_);
+  if (companion_ != nullptr) {
+    throw Exception(ErrorKind::misuse, "commit_with() was called twice: put all writes into one companion");
+  }
+  if (handing_ != nullptr) {
+    throw Exception(ErrorKind::misuse, "commit_with() comes after hand_out(): the result is in that transaction");
+  }
+  companion_ = std::move(writes);
+}
+
+HandedOut OwnWrites::hand_out(Claim* claim, Result result) {
+  if (claim == nullptr) {
+    throw Exception(ErrorKind::misuse,
+                    "the work runs unprotected, so there is no record that its transaction could finish. Refuse calls "
+                    "without a key or a store by policy, or write directly if is_protected() is false");
+  }
+  const std::lock_guard lock(mutex_);
+  if (companion_ != nullptr) {
+    throw Exception(ErrorKind::misuse, "hand_out() comes after commit_with(): put those writes into your transaction");
+  }
+  HandedOut handed = claim->hand_out(std::move(result));
+  handing_ = handed.handing_;
+  return handed;
+}
+
+std::shared_ptr<const Companion> OwnWrites::take_companion() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(companion_, nullptr);
+}
+
+bool OwnWrites::was_handed_out() const {
+  const std::lock_guard lock(mutex_);
+  return handing_ != nullptr;
+}
+
+bool OwnWrites::may_be_committed() const {
+  const std::lock_guard lock(mutex_);
+  return handing_ != nullptr && !handing_->is_over_without();
+}
+
+void OwnWrites::read_outcome(FinishDone done) const {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Handing> handing = handing_;
+  lock.unlock();  // The completion may come at once.
+  handing->ask(ClaimMachine::Outcome::in_doubt, std::move(done));
+}
+
+}  // namespace detail
 
 }  // namespace once

@@ -410,6 +410,95 @@ TEST_F(AsioTest, ALoopThatIsDestroyedDropsItsCallsAndTheClaimsWhoseWorkHasNotBeg
   EXPECT_EQ(kept.use_count(), 2) << "a call is left";
 }
 
+TEST_F(AsioTest, AnAwaitedStepBlocksNoThreadAndIsDoneOnce) {
+  const auto slow = std::make_shared<ScriptStore>(store);
+  const auto own = engine_on(slow);
+  bool fails = true;
+  const auto work = [&](once::Context& context) -> asio::awaitable<Receipt> {
+    const Receipt receipt = co_await once::async_step(context, "charge", [this]() -> asio::awaitable<Receipt> {
+      co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+      co_return Receipt{"ch_" + std::to_string(++runs)};
+    });
+    co_await once::async_step(context, "mail", [this] { ++runs; });
+    if (fails) throw std::runtime_error("printer on fire");
+    co_return receipt;
+  };
+  const auto call = [&]() -> asio::awaitable<void> {
+    const Outcome outcome = co_await once::async_run(*own, own->request("17", {}), work);
+    EXPECT_EQ(outcome.value(), R"({"charge":"ch_1"})");
+  };
+  slow->script({ScriptStore::Next::carry_out, ScriptStore::Next::stall});
+  std::exception_ptr error;
+  asio::co_spawn(io, call(), [&](std::exception_ptr e) { error = std::move(e); });
+  io.poll();
+  EXPECT_EQ(slow->stalled(), 1U) << "the write of the first step; the loop goes on";
+  EXPECT_EQ(runs, 1);
+  slow->answer_stalled();
+  io.restart();
+  io.run();
+  ASSERT_TRUE(error);
+  EXPECT_THROW(std::rethrow_exception(error), std::runtime_error);
+  EXPECT_EQ(runs, 2);
+  fails = false;
+  play(call);
+  EXPECT_EQ(runs, 2) << "both steps were finished before";
+}
+
+TEST_F(AsioTest, AnAwaitedStepThrowsAndRefusesWhatItsWorkMayNot) {
+  const auto thrown_by = [&](auto step, const std::string& key, const std::string& name = "step") {
+    const auto work = [&](once::Context& context) -> asio::awaitable<void> {
+      co_await once::async_step(context, name, step);
+    };
+    play([&]() -> asio::awaitable<void> { co_await once::async_run(engine, engine.request(key, {}), work); });
+  };
+  EXPECT_THROW(thrown_by([]() -> asio::awaitable<std::string> { throw std::out_of_range("no such card"); }, "a"),
+               std::out_of_range);
+  EXPECT_THROW(thrown_by([] { return std::string("done"); }, "b", std::string(300, 'n')), once::Exception) << "misuse";
+  const auto lost = [&]() -> asio::awaitable<void> {
+    const std::string key = once::Key("shop", "c").stored();
+    const once::RecordPtr record = once::blocking::get(*store, key).record;
+    once::blocking::remove(*store, key, {record->owner, record->revision, 0});
+    co_return;
+  };
+  EXPECT_THROW(thrown_by(lost, "c"), once::ClaimLost);
+  int unprotected = 0;
+  once::Engine off({.store = store, .scope = "shop", .disabled = true});
+  const auto work = [&](once::Context& context) -> asio::awaitable<void> {
+    co_await once::async_step(context, "s", [&] { ++unprotected; });
+  };
+  for (int i = 0; i < 2; ++i) {
+    play([&]() -> asio::awaitable<void> { co_await once::async_run(off, off.request("d", {}), work); });
+  }
+  EXPECT_EQ(unprotected, 2);
+}
+
+TEST_F(AsioTest, ALoopThatIsDestroyedDropsWorkThatAwaitsAStep) {
+  const auto slow = std::make_shared<ScriptStore>(store);
+  const auto own = engine_on(slow);
+  auto loop = std::make_unique<asio::io_context>();
+  const auto kept = std::make_shared<int>();
+  bool went_on = false;
+  const auto work = [&, kept](once::Context& context) -> asio::awaitable<void> {
+    co_await once::async_step(context, "charge", [this] { ++runs; });
+    went_on = true;
+  };
+  Ended<Outcome> ended;
+  slow->script({ScriptStore::Next::carry_out, ScriptStore::Next::stall});
+  once::async_run(*own, own->request("17", {}), work, asio::bind_executor(*loop, ended.handler()));
+  loop->poll();
+  EXPECT_EQ(slow->stalled(), 1U);
+  loop.reset();
+  slow->answer_stalled();
+  EXPECT_FALSE(ended.called);
+  EXPECT_FALSE(went_on);
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(kept.use_count(), 2) << "a call is left";
+  const once::RecordPtr record = once::blocking::get(*store, once::Key("shop", "17").stored()).record;
+  ASSERT_NE(record, nullptr);
+  EXPECT_EQ(record->state, once::State::in_progress) << "it lapses";
+  EXPECT_EQ(record->steps.size(), 1U) << "and the step is kept for whoever takes over";
+}
+
 TEST_F(AsioTest, ACallWithoutAKeyThatIsCancelledTooEndsOnce) {
   const auto charge = charging();
   asio::cancellation_signal signal;

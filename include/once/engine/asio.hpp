@@ -10,7 +10,8 @@
 // The work is work(once::Context&) or work(). It returns a boost::asio::awaitable of a type that Engine::run() takes,
 // or that type itself, and then must not block. The work runs, and the call completes, on the executor associated with
 // the completion token: with co_await the coroutine's. Without one (boost::asio::bind_executor()) it is Asio's system
-// executor. Waiting for another attempt's claim blocks no thread. Context::step() blocks for its one write.
+// executor. Waiting for another attempt's claim blocks no thread. Context::step() blocks for its one write,
+// and async_step() below does not.
 //
 // To cancel a call: boost::asio::bind_cancellation_slot(), the operators of awaitables, co_spawn's slot.
 // - Before the work has begun, the call completes with boost::asio::error::operation_aborted, and the work does not
@@ -32,6 +33,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -45,15 +47,15 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/error.hpp>
-#include <boost/asio/execution/context.hpp>
 #include <boost/asio/execution_context.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/query.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/system/error_code.hpp>
 #include <boost/system/system_error.hpp>
 
+#include <once/codec.hpp>
+#include <once/engine/asio_delivery.hpp>
 #include <once/engine/async_run.hpp>
 #include <once/engine/engine.hpp>
 
@@ -134,7 +136,7 @@ class AsioRun final : public AsioCall {
         handler_(std::move(handler)),
         executor_(boost::asio::get_associated_executor(*handler_)),
         busy_(*executor_),
-        living_(boost::asio::use_service<AsioCalls>(context_of(*executor_)).living) {
+        living_(boost::asio::use_service<AsioCalls>(asio_context_of(*executor_)).living) {
     const std::lock_guard lock(living_->mutex);
     living_->calls.insert(this);
   }
@@ -168,14 +170,6 @@ class AsioRun final : public AsioCall {
   using Executor = boost::asio::associated_executor_t<Handler>;
 
   std::shared_ptr<AsioRun> self() { return std::static_pointer_cast<AsioRun>(shared_from_this()); }
-
-  static boost::asio::execution_context& context_of(const Executor& executor) {
-    if constexpr (boost::asio::execution::is_executor<Executor>::value) {
-      return boost::asio::query(executor, boost::asio::execution::context);
-    } else {
-      return executor.context();
-    }
-  }
 
   // From any thread: the context may be destroyed meanwhile.
   template <class Work>
@@ -301,6 +295,66 @@ struct AsioStart<void(std::exception_ptr, Value...)> {
   }
 };
 
+// The write of a step's result, awaited. Its thread is the store's, and it may come after the context was destroyed.
+template <class Executor>
+boost::asio::awaitable<Finish, Executor> async_keep_step(Claim& claim, std::string name, std::string result) {
+  const boost::asio::use_awaitable_t<Executor> token;
+  co_return co_await boost::asio::async_initiate<const boost::asio::use_awaitable_t<Executor>,
+                                                 void(std::exception_ptr, Finish)>(
+      [](auto handler, Claim* on, std::string its_name, std::string its_result) {
+        using Delivery = AsioHandlerDelivery<decltype(handler), std::exception_ptr, Finish>;
+        const auto delivery = std::make_shared<Delivery>(std::move(handler));
+        try {
+          on->add_step(std::move(its_name), std::move(its_result),
+                       [delivery](Finish finish) { delivery->deliver(nullptr, std::move(finish)); });
+        } catch (const Exception&) {  // misuse: for the coroutine, not for whoever runs the loop.
+          delivery->deliver(std::current_exception(), {});
+        }
+      },
+      token, &claim, std::move(name), std::move(result));
+}
+
+template <class Step>
+using StepResult = Awaited<std::remove_cvref_t<std::invoke_result_t<Step&>>>;
+
+// As run_step().
+template <class Step>
+auto async_step(Claim* claim, std::string name, Step step)
+    -> boost::asio::awaitable<typename StepResult<Step>::Value, typename StepResult<Step>::Executor> {
+  using Given = StepResult<Step>;
+  using Value = typename Given::Value;
+  using Executor = typename Given::Executor;
+  std::optional<std::string> kept = finished_step(claim, name);
+  if constexpr (std::is_void_v<Value>) {
+    if (kept) co_return;
+    if constexpr (Given::is_awaitable) {
+      co_await step();
+    } else {
+      step();
+    }
+    if (claim == nullptr) co_return;
+    const Finish finish = co_await async_keep_step<Executor>(*claim, name, std::string());
+    check_step(*claim, name, finish);
+  } else {
+    static_assert(Codable<Value>,
+                  "once: no once::Codec for the result of the step; return a string or void, include "
+                  "<once/codec_json.hpp>, or specialise once::Codec");
+    if (kept) co_return Codec<Value>::decode(*kept);
+    std::optional<Value> value;
+    if constexpr (Given::is_awaitable) {
+      value.emplace(co_await step());
+    } else {
+      value.emplace(step());
+    }
+    if (claim != nullptr) {
+      std::string encoded = Codec<Value>::encode(*value);
+      const Finish finish = co_await async_keep_step<Executor>(*claim, name, std::move(encoded));
+      check_step(*claim, name, finish);
+    }
+    co_return *std::move(value);
+  }
+}
+
 // async_run().
 template <class Work>
 class WorkTask {
@@ -360,6 +414,22 @@ template <class Work, class Token = boost::asio::use_awaitable_t<>>
 auto async_run(Engine& engine, Request request, Work work, Token&& token = Token()) {
   return detail::AsioStart<void(std::exception_ptr, Outcome)>::with<Token>(
       token, engine, detail::WorkTask<Work>(std::move(request), std::move(work)));
+}
+
+// Context::step() for work that is a coroutine: awaits the step, and the write of its result, and blocks no thread.
+//
+//   const std::string id = co_await once::async_step(context, "charge", [&]() -> boost::asio::awaitable<std::string> {
+//     co_return co_await charge_card(order);
+//   });
+//
+// `step` returns void or a type with a Codec, or a boost::asio::awaitable of it. It runs on the coroutine's executor,
+// unless an attempt has finished the step. Throws what it throws, and ClaimLost if the claim was lost before it or
+// after it; Exception(misuse) as Claim::add_step(). The context must live until the awaitable is done. If the
+// executor's context is destroyed meanwhile, the coroutine is destroyed at its co_await, and the claim lapses with the
+// step that was being written.
+template <class Step>
+auto async_step(Context& context, std::string name, Step step) {
+  return detail::async_step<Step>(detail::AsyncRun::claim_of(context), std::move(name), std::move(step));
 }
 
 }  // namespace once

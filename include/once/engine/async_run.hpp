@@ -35,6 +35,8 @@ class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
   AsyncRun& operator=(const AsyncRun&) = delete;
   virtual ~AsyncRun();
 
+  [[nodiscard]] static Claim* claim_of(const Context& context) noexcept { return context.claim_; }
+
   // Call it after ready(), where the work is to run. Null: the work must not run.
   [[nodiscard]] Context* begin_work();
   // How the work ended: call one of them.

@@ -17,10 +17,10 @@ namespace once {
 
 namespace detail {
 class AsyncRun;
-}
+class OwnWrites;
+}  // namespace detail
 
 class ClaimState;
-class Context;
 class Flights;
 class Handing;
 
@@ -81,7 +81,7 @@ class HandedOut {
   [[nodiscard]] std::optional<Finish> take_back();
 
  private:
-  friend class Context;
+  friend class detail::OwnWrites;
 
   std::shared_ptr<Handing> handing_;
 };

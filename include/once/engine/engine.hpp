@@ -35,6 +35,7 @@ namespace once {
 
 class Context;
 class EngineCore;
+class Handing;
 class Tracer;
 struct EngineAttempt;
 
@@ -42,6 +43,27 @@ namespace detail {
 class AsyncRun;
 struct LocalRun;
 struct RunInto;
+
+// What work commits together with its result. For Context and http::Execution, whose methods of these names say more.
+// Thread-safe.
+class OwnWrites {
+ public:
+  // Both throw Exception(misuse). `claim` null: the work runs unprotected.
+  void commit_with(const Claim* claim, std::shared_ptr<const Companion> writes);
+  [[nodiscard]] HandedOut hand_out(Claim* claim, Result result);
+
+  [[nodiscard]] std::shared_ptr<const Companion> take_companion();
+  [[nodiscard]] bool was_handed_out() const;
+  // A transaction has finished the claim, or may still do so: it was not declined.
+  [[nodiscard]] bool may_be_committed() const;
+  // was_handed_out(): how the last transaction ended, by a read of the record unless that is known.
+  void read_outcome(FinishDone done) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Companion> companion_;
+  std::shared_ptr<Handing> handing_;  // The last.
+};
 }  // namespace detail
 
 // What to do for an exception. Empty: Policy::on_throw. Must not throw.
@@ -286,11 +308,7 @@ class Context {
   Claim* claim_;                            // Null: unprotected.
   const std::string* key_;                  // Null: no key.
   const std::stop_source* stop_ = nullptr;  // Null: the claim's.
-  HandedOut hand_out_result(Result result);
-
-  std::mutex mutex_;  // Guards the next two.
-  std::shared_ptr<const Companion> companion_;
-  std::shared_ptr<Handing> handing_;  // The last.
+  detail::OwnWrites own_writes_;
 };
 
 namespace detail {
@@ -352,7 +370,7 @@ struct RunInto {
 template <class T>
 HandedOut Context::hand_out(const T& result) {
   if constexpr (std::is_same_v<T, Result>) {
-    return hand_out_result(result);
+    return own_writes_.hand_out(claim_, result);
   } else if constexpr (!Codable<T> && std::is_convertible_v<const T&, std::string_view>) {
     return hand_out(std::string(std::string_view(result)));
   } else {
@@ -363,7 +381,7 @@ HandedOut Context::hand_out(const T& result) {
     encoded.bytes = Codec<T>::encode(result);
     const std::string_view type = Codec<T>::content_type;
     if (!type.empty()) encoded.content_type = type;
-    return hand_out_result(std::move(encoded));
+    return own_writes_.hand_out(claim_, std::move(encoded));
   }
 }
 
@@ -392,6 +410,7 @@ namespace detail {
 // The two ends of a step. Without a claim they do nothing. Both throw ClaimLost.
 std::optional<std::string> finished_step(Claim* claim, std::string_view name);
 void keep_step(Claim* claim, std::string_view name, std::string result);
+void check_step(const Claim& claim, std::string_view name, const Finish& finish);  // Throws ClaimLost.
 
 template <class F>
 auto run_step(Claim* claim, std::string_view name, F&& fn) -> std::invoke_result_t<F> {
