@@ -19,8 +19,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 
+#include <nlohmann/json.hpp>
 #include <once/stores/memory.hpp>
 
+#include "../engine/script_store.hpp"
 #include "http_test.hpp"
 
 namespace once::http {
@@ -234,6 +236,21 @@ TEST_F(BeastTest, AHandlerMayBeAFunctionOrACoroutine) {
   EXPECT_EQ(runs, 0);
 }
 
+TEST_F(BeastTest, ABodyThatIsNotJsonIsAnsweredAndReleased) {
+  BeastRequest request = charge_request("k");
+  request.body() = "{not json";
+  const auto parses = [](const BeastRequest& message, Execution&) -> net::awaitable<BeastResponse> {
+    co_return created(nlohmann::json::parse(message.body()).dump());
+  };
+  EXPECT_EQ(serve(request, parses).result_int(), 400U);
+  const auto parses_at_once = [](const BeastRequest& message, Execution&) {
+    return created(nlohmann::json::parse(message.body()).dump());
+  };
+  EXPECT_THAT(serve(request, parses_at_once).body(), HasSubstr("request-malformed"));
+  request.body() = "{}";
+  EXPECT_EQ(serve(request, parses).body(), "{}");
+}
+
 TEST_F(BeastTest, AHandlerMayReportAnExceptionAndThenReply) {
   const BeastRequest request = charge_request("k");
   const auto reports = [](const BeastRequest&, Execution& execution, Reply reply) {
@@ -286,6 +303,65 @@ TEST_F(BeastTest, AContextThatIsDestroyedDropsItsRequests) {
   EXPECT_EQ(serve(cut_off, handler("again")).result_int(), 409U) << "it may have acted";
   EXPECT_EQ(serve(awaits, handler("again")).result_int(), 409U);
   EXPECT_FALSE(completed);
+}
+
+TEST_F(BeastTest, ACoroutineAwaitsItsSteps) {
+  Endpoint releasing(engine, {.principal = Principal::shared(), .route = "steps", .on_throw = OnThrow::release});
+  const BeastRequest request = charge_request("k");
+  int steps = 0;
+  bool fails = true;
+  const auto handler = [&](const BeastRequest&, Execution& execution) -> net::awaitable<BeastResponse> {
+    const std::string id = co_await async_step(execution, "charge", [&]() -> net::awaitable<std::string> {
+      co_await net::post(co_await net::this_coro::executor, net::use_awaitable);
+      co_return "ch_" + std::to_string(++steps);
+    });
+    if (fails) throw std::runtime_error("printer on fire");
+    co_return created(id);
+  };
+  const auto post = [&] {
+    std::optional<BeastResponse> got;
+    async_serve(releasing, request, handler,
+                net::bind_executor(io, [&](BeastResponse response) { got = std::move(response); }));
+    io.restart();
+    io.run();
+    EXPECT_TRUE(got);
+    return got ? std::move(*got) : BeastResponse();
+  };
+  EXPECT_EQ(post().result_int(), 500U);
+  fails = false;
+  EXPECT_EQ(post().body(), "ch_1");
+  EXPECT_EQ(steps, 1);
+}
+
+// The write of a step is under way when the server stops.
+TEST_F(BeastTest, AContextThatIsDestroyedDropsAHandlerThatAwaitsAStep) {
+  const auto slow = std::make_shared<testing::ScriptStore>(stores::make_memory_store());
+  Engine own({.store = slow, .scope = "shop"});
+  Endpoint over_it(own, {.principal = Principal::shared()});
+  const BeastRequest request = charge_request("k");
+  bool went_on = false;
+  slow->script({testing::ScriptStore::Next::carry_out, testing::ScriptStore::Next::stall});
+  {
+    net::io_context stopped;
+    async_serve(
+        over_it, request,
+        [&](const BeastRequest&, Execution& execution) -> net::awaitable<BeastResponse> {
+          co_await async_step(execution, "charge", [] {});
+          went_on = true;
+          co_return created("never");
+        },
+        net::bind_executor(stopped, [&](const BeastResponse&) { went_on = true; }));
+    stopped.poll();
+    ASSERT_EQ(slow->stalled(), 1U);
+  }
+  slow->answer_stalled();
+  EXPECT_FALSE(went_on);
+  std::optional<BeastResponse> again;
+  async_serve(over_it, request, handler(), net::bind_executor(io, [&](BeastResponse got) { again = std::move(got); }));
+  io.run();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->result_int(), 409U) << "its claim lapses";
+  EXPECT_EQ(runs, 0);
 }
 
 TEST_F(BeastTest, FuturesWorkToo) {

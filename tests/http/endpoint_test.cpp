@@ -900,5 +900,63 @@ TEST(Endpoint, TheRecordSaysWhyNothingIsStored) {
   EXPECT_EQ(world.record().failure.message, "the service closed the connection");
 }
 
+// The handler throws what nlohmann/json throws for the text.
+Answer parses(Endpoint& endpoint, const Request& request, const std::string& text) {
+  return endpoint.run(request, [&](Execution&) { return text_answer(201, nlohmann::json::parse(text).dump()); });
+}
+
+TEST(Endpoint, ABodyThatIsNotJsonIsAnsweredAndReleased) {
+  World world;
+  Endpoint endpoint(*world.engine, by_authorization());
+  Request request = post("k", "{\"cents\":");
+  for (int i = 0; i < 2; ++i) {
+    const Answer answer = parses(endpoint, request, std::string(request.body));
+    EXPECT_EQ(answer.status, 400U);
+    EXPECT_EQ(problem(answer), "request-malformed");
+  }
+  request = post("k", "{}");
+  EXPECT_EQ(parses(endpoint, request, "{}").status, 201U) << "the key is free for the corrected request";
+  // Said to be JSON, whatever it begins with.
+  request = post("said", "cents=500");
+  request.headers.push_back({"Content-Type", "application/vnd.shop+json; charset=utf-8"});
+  EXPECT_EQ(problem(parses(endpoint, request, "cents=500")), "request-malformed");
+  // An unprotected request too.
+  request = post("", "[1,");
+  request.method = "PUT";
+  EXPECT_EQ(problem(parses(endpoint, request, "[1,")), "request-malformed");
+}
+
+TEST(Endpoint, AParseErrorOfAnotherTextIsTheHandlers) {
+  World world;
+  Endpoint endpoint(*world.engine, by_authorization());
+  const auto is_held = [&](const Request& request, const std::string& text) {
+    EXPECT_THROW(parses(endpoint, request, text), nlohmann::json::parse_error);
+    return problem(endpoint.open(request).answer) == "outcome-unknown";
+  };
+  EXPECT_TRUE(is_held(post("good", "{}"), "<html>")) << "the bank's response";
+  EXPECT_TRUE(is_held(post("form", "cents=500"), "<html>"));
+  EXPECT_TRUE(is_held(post("empty", ""), ""));
+  EXPECT_TRUE(is_held(post("mark", "\xEF\xBB\xBF{}"), "<html>"));
+  EXPECT_TRUE(is_held(post("large number", "{\"n\":123456789012345678901234567890,\"n\":1}"), "<html>"));
+  const std::string deep = std::string(600, '[') + std::string(600, ']');
+  EXPECT_TRUE(is_held(post("deep", deep), "<html>")) << "others read it";
+  Request packed = post("packed", "\x1f\x8b");
+  packed.headers.push_back({"Content-Type", "application/json"});
+  packed.headers.push_back({"Content-Encoding", "gzip"});
+  EXPECT_TRUE(is_held(packed, "<html>"));
+  // Another exception for a malformed body may come after the handler has acted.
+  EXPECT_THROW(static_cast<void>(endpoint.run(post("other", "{"),
+                                              [](Execution&) -> Answer { throw std::runtime_error("card reader"); })),
+               std::runtime_error);
+  EXPECT_EQ(problem(endpoint.open(post("other", "{")).answer), "outcome-unknown");
+}
+
+TEST(Endpoint, ARuleForParseErrorsDecidesFirst) {
+  World world([](EngineOptions& o) { o.throw_rule = on_exception<nlohmann::json::parse_error>(OnThrow::store); });
+  Endpoint endpoint(*world.engine, by_authorization());
+  EXPECT_THROW(parses(endpoint, post("k", "{"), "{"), nlohmann::json::parse_error);
+  EXPECT_EQ(endpoint.open(post("k", "{")).kind, Kind::replayed);
+}
+
 }  // namespace endpoint_test
 }  // namespace once::http

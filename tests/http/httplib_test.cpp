@@ -2,12 +2,16 @@
 #include <once/frontends/http/httplib.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <nlohmann/json.hpp>
 #include <once/stores/memory.hpp>
 
 #include "http_test.hpp"
@@ -141,6 +145,19 @@ TEST_F(HttplibTest, AHandlerThatThrowsIsHeldAndTheServerHearsOfIt) {
   EXPECT_THAT(again.body, HasSubstr("outcome-unknown"));
 }
 
+TEST_F(HttplibTest, ABodyThatIsNotJsonIsAnsweredAndReleased) {
+  const httplib::Server::Handler handler =
+      wrap(endpoint, [](const httplib::Request& request, httplib::Response& response) {
+        response.set_header("Location", "/charges/1");
+        response.set_content(nlohmann::json::parse(request.body).dump(), "application/json");
+      });
+  const httplib::Response malformed = call(handler, charge_request("k", "{not json"));
+  EXPECT_EQ(malformed.status, 400);
+  EXPECT_FALSE(malformed.has_header("Location")) << "the handler's";
+  EXPECT_THAT(malformed.body, HasSubstr("request-malformed"));
+  EXPECT_EQ(call(handler, charge_request("k", "{}")).body, "{}");
+}
+
 TEST_F(HttplibTest, WhatIsMadeOnTheWayLeavesATombstone) {
   const httplib::Server::Handler handler = wrap(endpoint, [this](const httplib::Request&, httplib::Response& response) {
     ++runs;
@@ -183,6 +200,50 @@ TEST_F(HttplibTest, OverTheWire) {
   EXPECT_EQ(client.Post("/charges", other, parts)->body, "ch_2");
   EXPECT_EQ(client.Post("/charges", other, parts)->body, "ch_2") << "though the boundary is another";
   server.stop();
+}
+
+// One request runs, another waits for it in the engine, and a third one waits for a thread of the server.
+TEST_F(HttplibTest, AServerThatStopsEndsItsRequestsFirst) {
+  std::promise<void> running;
+  std::promise<void> bank;
+  std::atomic<int> answered = 0;
+  {
+    auto server = std::make_unique<httplib::Server>();
+    auto waiting = std::make_unique<Endpoint>(
+        engine, Options{.principal = Principal::shared(),
+                        .policy = Policy{.on_conflict = OnConflict::wait, .wait = Millis{60'000}}});
+    server->new_task_queue = [] { return new httplib::ThreadPool(2); };
+    server->Post("/charges", wrap(*waiting, [&](const httplib::Request&, httplib::Response& response) {
+                   ++runs;
+                   running.set_value();
+                   bank.get_future().wait();
+                   response.set_content("ch_1", "text/plain");
+                 }));
+    const int port = server->bind_to_any_port("127.0.0.1");
+    ASSERT_GT(port, 0);
+    std::jthread serving([&] { server->listen_after_bind(); });
+    const auto post = [&] {
+      httplib::Client client("127.0.0.1", port);
+      client.set_read_timeout(std::chrono::minutes(1));
+      const httplib::Result result = client.Post("/charges", {{"Idempotency-Key", "k"}}, "cents=500", "text/plain");
+      if (result && result->status == 200 && result->body == "ch_1") ++answered;
+    };
+    std::vector<std::jthread> clients;
+    clients.emplace_back(post);
+    running.get_future().wait();
+    clients.emplace_back(post);
+    clients.emplace_back(post);
+    server->stop();
+    bank.set_value();
+    serving.join();  // It returns when its threads have ended.
+    server.reset();
+    waiting.reset();
+  }
+  EXPECT_EQ(runs, 1);
+  EXPECT_GE(answered, 1) << "who was being served";
+  const httplib::Response again = call(wrap(endpoint, counting()), charge_request("k"));
+  EXPECT_EQ(again.status, 200);
+  EXPECT_EQ(again.body, "ch_1") << "what was done is stored";
 }
 
 // As in cpp-httplib 0.23 and later.

@@ -601,7 +601,7 @@ TEST(Rules, EveryProblemIsWellFormed) {
   options.docs_url = "https://docs.example.com/idempotency";
   const Rules rules(options);
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(Problem::principal_unstable); ++i) {
+  for (int i = 0; i <= static_cast<int>(Problem::request_malformed); ++i) {
     const auto problem = static_cast<Problem>(i);
     const Answer answer = rules.problem(problem);
     const json body = json::parse(answer.body);
@@ -624,8 +624,8 @@ TEST(Rules, EveryProblemHasItsSectionInTheDocs) {
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::size_t sections = 0;
   for (auto at = page.find("\n### "); at != std::string::npos; at = page.find("\n### ", at + 1)) ++sections;
-  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::principal_unstable) + 1);
-  for (int i = 0; i <= static_cast<int>(Problem::principal_unstable); ++i) {
+  EXPECT_EQ(sections, static_cast<std::size_t>(Problem::request_malformed) + 1);
+  for (int i = 0; i <= static_cast<int>(Problem::request_malformed); ++i) {
     const auto problem = static_cast<Problem>(i);
     const std::string section =
         "\n### " + std::string(to_string(problem)) + "\n\n" + std::to_string(status_of(problem)) + ". ";

@@ -1,5 +1,8 @@
 #include <once/frontends/http/endpoint.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <memory_resource>
 #include <utility>
 
 #include <once/decide.hpp>
@@ -11,10 +14,40 @@
 
 #include "engine/tenant.hpp"
 #include "platform/wait.hpp"
+#include "text/json.hpp"
 
 namespace once::http {
 
 namespace {
+
+// Of nlohmann/json, whose type is another one in each of its versions, and of Boost.JSON.
+bool is_json_parse_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    const std::string_view what = thrown.what();
+    return what.starts_with("[json.exception.parse_error.") || what.find("[boost.json:") != std::string_view::npos;
+  } catch (...) {  // Something else.
+    return false;
+  }
+}
+
+// Certainly: for every parser of JSON. Texts that are only beyond a limit of ours are not.
+bool is_no_json(std::string_view body) {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  if (body.starts_with(byte_order_mark)) body.remove_prefix(byte_order_mark.size());
+  const auto opens = std::ranges::count(body, '[') + std::ranges::count(body, '{');
+  if (body.size() > text::json::max_bytes || opens > static_cast<std::ptrdiff_t>(text::json::max_depth)) return false;
+  std::pmr::monotonic_buffer_resource arena;
+  text::json::Value value;
+  const text::json::Rules loose{.unique_names = false, .exact_numbers = false};
+  return !text::json::try_parse(body, loose, arena, value);
+}
+
+bool begins_like_json(std::string_view body) {
+  const std::size_t first = body.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && (body[first] == '{' || body[first] == '[');
+}
 
 // What to do with the claim, after ambiguous ones were decided.
 enum class End : std::uint8_t { store, release, hold, lapse };
@@ -90,8 +123,8 @@ std::string_view to_string(Opening::Kind kind) noexcept {
 class Execution::State {
  public:
   // Without a claim. `key`: empty if there is none.
-  State(Engine& engine, std::shared_ptr<const Rules> rules, std::string key)
-      : engine_(engine), rules_(std::move(rules)), key_(std::move(key)) {}
+  State(Engine& engine, std::shared_ptr<const Rules> rules, std::string key, bool is_json = false)
+      : engine_(engine), rules_(std::move(rules)), key_(std::move(key)), is_json_(is_json) {}
 
   [[nodiscard]] Claim* claim() noexcept { return claim_ ? &claim_ : nullptr; }
 
@@ -138,6 +171,23 @@ class Execution::State {
 
   [[nodiscard]] const Rules& rules() const noexcept { return *rules_; }
 
+  [[nodiscard]] bool is_malformed(const std::exception_ptr& error, std::string_view body) const {
+    const ThrowRule& rule = engine_.options().throw_rule;
+    const bool is_meant_as_json = is_json_ || begins_like_json(body);
+    return is_meant_as_json && is_json_parse_error(error) && !(rule && rule(error)) && is_no_json(body);
+  }
+
+  void commit_with(std::shared_ptr<const Companion> writes, std::optional<Answer> declined) {
+    own_writes_.commit_with(claim(), std::move(writes));
+    declined_ = std::move(declined);
+  }
+
+  HandedOut hand_out(Answer answer) {
+    HandedOut handed = own_writes_.hand_out(claim(), rules_->encode(answer));
+    handed_ = std::move(answer);
+    return handed;
+  }
+
   // Opens the operation, and passes `self` to `done`, with its claim if there is one.
   static void open(std::unique_ptr<State> self, once::Request operation, Callback<void(Opening)> done) {
     self->opened_ = std::move(done);
@@ -175,15 +225,48 @@ class Execution::State {
   // so the claim stays here. `status` or `reason`: for the record.
   static void end(std::unique_ptr<State> self, End end, Result result, unsigned status, std::string reason) {
     if (!self->claim_) return self->complete({});
+    if (self->own_writes_.may_be_committed()) {
+      const once::detail::OwnWrites& own_writes = self->own_writes_;
+      return own_writes.read_outcome([self = std::move(self), end, result = std::move(result), status,
+                                      reason = std::move(reason)](Finish finish) mutable {
+        if (finish.kind == Finish::Kind::declined) {
+          return State::end(std::move(self), end, std::move(result), status, std::move(reason));
+        }
+        if (finish.kind == Finish::Kind::recorded) self->replaced_ = std::move(self->handed_);
+        self->complete({self->instead(End::store, std::move(finish), true)});
+      });
+    }
+    if (end == End::store && self->own_writes_.was_handed_out()) {
+      const Error error{ErrorKind::unavailable, "the transaction that was to store the answer was rolled back"};
+      auto claim = std::make_shared<Claim>(std::move(self->claim_));
+      return decline(std::move(self), std::move(claim), error);
+    }
+    std::shared_ptr<const Companion> writes = self->own_writes_.take_companion();
+    if (writes != nullptr && end == End::store) {
+      auto claim = std::make_shared<Claim>(std::move(self->claim_));
+      return claim->complete(std::move(result), std::move(writes),
+                             [self = std::move(self), claim](Finish finish) mutable {
+                               if (finish.kind == Finish::Kind::declined) {
+                                 return decline(std::move(self), std::move(claim), finish.error);
+                               }
+                               const bool dropped = self->is_dropped(finish);
+                               self->complete({self->instead(End::store, std::move(finish), true), dropped});
+                             });
+    }
     Claim claim = std::move(self->claim_);
+    write(std::move(self), claim, nullptr, end, std::move(result), status, std::move(reason));
+  }
+
+  // `kept`: null, or `claim`, which the completion keeps alive.
+  static void write(std::unique_ptr<State> self, Claim& claim, std::shared_ptr<Claim> kept, End end, Result result,
+                    unsigned status, std::string reason) {
     if (end == End::lapse) {
       claim = Claim();  // The next request after the lease takes it over.
       return self->complete({});
     }
-    auto on_end = [self = std::move(self), end](Finish finish) mutable {
-      const bool dropped = end == End::store && finish.kind == Finish::Kind::recorded && finish.record != nullptr &&
-                           finish.record->result.placement == Placement::dropped;
-      self->complete({self->instead(end, std::move(finish)), dropped});
+    auto on_end = [self = std::move(self), kept = std::move(kept), end](Finish finish) mutable {
+      const bool dropped = end == End::store && self->is_dropped(finish);
+      self->complete({self->instead(end, std::move(finish), false), dropped});
     };
     if (end == End::store) {
       return status >= 400 ? claim.complete_as_failure(std::move(result), std::move(on_end))
@@ -192,6 +275,24 @@ class Execution::State {
     if (reason.empty()) reason = "answered " + std::to_string(status);
     if (end == End::release) return claim.release(reason, std::move(on_end));
     claim.hold(reason, std::move(on_end));
+  }
+
+  // The writes that were to commit with the answer were not made, and will not be.
+  static void decline(std::unique_ptr<State> self, std::shared_ptr<Claim> claim, const Error& error) {
+    const std::string reason = "the writes that were to commit with the answer were refused: " + error.message;
+    End end = End::lapse;
+    if (self->declined_) {
+      self->replaced_ = std::move(self->declined_);
+      end = self->end_of(self->fate_of(self->replaced_->status));
+    } else {
+      self->replaced_ = self->rules().problem(Problem::handler_failed);
+      end = self->end_of(std::make_exception_ptr(Declined(error.kind, reason, nullptr)));
+    }
+    Result result;
+    if (end == End::store) result = self->rules_->encode(*self->replaced_);
+    const unsigned status = self->replaced_->status;
+    Claim& same = *claim;
+    write(std::move(self), same, std::move(claim), end, std::move(result), status, reason);
   }
 
   // finish() with a complete answer.
@@ -222,15 +323,22 @@ class Execution::State {
   }
 
  private:
+  // The record had no room for the answer.
+  static bool is_dropped(const Finish& finish) noexcept {
+    return finish.kind == Finish::Kind::recorded && finish.record != nullptr &&
+           finish.record->result.placement == Placement::dropped;
+  }
+
   void complete(Ended ended) {
+    if (!ended.instead) ended.instead = std::move(replaced_);
     if (streamed_) return streamed_(std::move(ended.instead));
     const bool is_tombstone = ended.dropped || (is_over_ && !ended.instead);
     const bool is_another = ended.instead.has_value();
     finished_({is_another ? std::move(*ended.instead) : std::move(answer_), is_tombstone, is_another});
   }
 
-  // The answer for the client, instead of the one passed to the finish.
-  [[nodiscard]] std::optional<Answer> instead(End end, Finish finish) const {
+  // The answer for the client, instead of the one passed to the finish. `together`: it is stored with other writes.
+  [[nodiscard]] std::optional<Answer> instead(End end, Finish finish, bool together) const {
     switch (finish.kind) {
       case Finish::Kind::recorded:
         return std::nullopt;
@@ -243,9 +351,11 @@ class Execution::State {
                                    ? Problem::outcome_unknown
                                    : Problem::claim_lost);
       case Finish::Kind::unrecorded:
-        if (end != End::store || rules_->options().policy->on_unrecorded != OnUnrecorded::fail) return std::nullopt;
+        if (!together && (end != End::store || rules_->options().policy->on_unrecorded != OnUnrecorded::fail)) {
+          return std::nullopt;
+        }
         return rules_->problem(Problem::not_recorded);
-      case Finish::Kind::declined:  // Only with a companion, which a request never has.
+      case Finish::Kind::declined:  // See decline().
         return rules_->problem(Problem::not_recorded);
     }
     return std::nullopt;
@@ -253,12 +363,17 @@ class Execution::State {
 
   Engine& engine_;
   const std::shared_ptr<const Rules> rules_;
-  Claim claim_;      // Empty: unprotected.
-  std::string key_;  // Stored form; empty: no key.
+  Claim claim_;         // Empty: unprotected.
+  std::string key_;     // Stored form; empty: no key.
+  const bool is_json_;  // Examination::is_json.
   // Until they are called.
   Callback<void(Opening)> opened_;
   Callback<void(Finished)> finished_;
   Callback<void(std::optional<Answer>)> streamed_;
+  once::detail::OwnWrites own_writes_;
+  std::optional<Answer> declined_;  // For its companion.
+  std::optional<Answer> handed_;    // To its transaction.
+  std::optional<Answer> replaced_;  // What the client gets instead of `answer_`, unless another attempt has stored one.
   // For finished_.
   Answer answer_;
   bool is_over_ = false;  // Its body is over the limit.
@@ -278,6 +393,12 @@ std::stop_token Execution::stop_token() const {
   const Claim* const claim = state_->claim();
   return claim == nullptr ? std::stop_token() : claim->stop_token();
 }
+
+void Execution::commit_with(std::shared_ptr<const Companion> writes, std::optional<Answer> declined) {
+  state_->commit_with(std::move(writes), std::move(declined));
+}
+
+HandedOut Execution::hand_out(Answer answer) { return state_->hand_out(std::move(answer)); }
 
 bool Execution::may_begin() const noexcept {
   const Claim* const claim = state_->claim();
@@ -317,6 +438,16 @@ void Execution::finish_thrown(const std::exception_ptr& error, Callback<void(Ans
   State::end_with(std::move(state_), end, std::move(answer), State::answer_only(std::move(done)), text_of(error));
 }
 
+void Execution::finish_thrown(const std::exception_ptr& error, std::string_view body, Callback<void(Answer)> done) {
+  if (!state_->is_malformed(error, body)) return finish_thrown(error, std::move(done));
+  finish_told(state_->rules().problem(Problem::request_malformed), Fate::release, State::answer_only(std::move(done)),
+              text_of(error));
+}
+
+bool Execution::is_malformed(const std::exception_ptr& error, std::string_view body) const {
+  return state_->is_malformed(error, body);
+}
+
 void Execution::finish_unbegun(Callback<void(Answer)> done) {
   Answer answer = state_->rules().problem(Problem::in_progress);
   finish(std::move(answer), Fate::release, std::move(done));
@@ -341,6 +472,10 @@ std::optional<Answer> Execution::finish_streamed(const Answer& head, std::uint64
 
 Answer Execution::finish_thrown(const std::exception_ptr& error) {
   return wait_for<Answer>([&](Callback<void(Answer)> done) { finish_thrown(error, std::move(done)); });
+}
+
+Answer Execution::finish_thrown(const std::exception_ptr& error, std::string_view body) {
+  return wait_for<Answer>([&](Callback<void(Answer)> done) { finish_thrown(error, body, std::move(done)); });
 }
 
 Endpoint::Endpoint(Engine& engine, Options options)
@@ -378,7 +513,8 @@ void Endpoint::open(Examination examination, Callback<void(Opening)> done) {
   }
   // Here already, because derived keys are made of it.
   add_tenant(examination.operation->key, WithinInvocation::current().tenant);
-  auto state = std::make_unique<Execution::State>(engine_, rules_, examination.operation->key.stored());
+  auto state =
+      std::make_unique<Execution::State>(engine_, rules_, examination.operation->key.stored(), examination.is_json);
   Execution::State::open(std::move(state), std::move(*examination.operation), std::move(done));
 }
 
@@ -391,10 +527,11 @@ Opening Endpoint::open(Examination examination) {
 }
 
 Answer Endpoint::run(const Request& request, const std::function<Answer(Execution&)>& handler) {
-  return run(rules_->examine(request), handler);
+  return run(rules_->examine(request), handler, request.body);
 }
 
-Answer Endpoint::run(Examination examination, const std::function<Answer(Execution&)>& handler) {
+Answer Endpoint::run(Examination examination, const std::function<Answer(Execution&)>& handler,
+                     std::optional<std::string_view> body) {
   Opening opening = open(std::move(examination));
   if (!opening.runs()) return std::move(opening.answer);
   if (!opening.execution.may_begin()) return opening.execution.finish_unbegun();
@@ -410,7 +547,9 @@ Answer Endpoint::run(Examination examination, const std::function<Answer(Executi
     return opening.execution.finish(rules_->problem(Problem::claim_lost), Fate::ambiguous);
   } catch (...) {               // Any exception is passed to the caller. The policy decides about the claim.
     if (is_unwinding()) throw;  // As in Engine::run(): the claim lapses.
-    static_cast<void>(opening.execution.finish_thrown(std::current_exception()));
+    const std::exception_ptr error = std::current_exception();
+    if (body && opening.execution.is_malformed(error, *body)) return opening.execution.finish_thrown(error, *body);
+    static_cast<void>(opening.execution.finish_thrown(error));
     throw;
   }
   return opening.execution.finish(std::move(answer));

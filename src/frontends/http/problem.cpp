@@ -8,7 +8,7 @@ namespace once::http {
 namespace {
 
 // In the order of Problem.
-constexpr std::array<ProblemText, 20> texts{{
+constexpr std::array<ProblemText, 21> texts{{
     {"key-missing", 400, "Idempotency key is missing",
      "This operation needs an idempotency key. Send a new one for each operation, such as a UUID, and the same one "
      "with "
@@ -64,6 +64,9 @@ constexpr std::array<ProblemText, 20> texts{{
      "credentials."},
     {"principal-unstable", 400, "The client cannot be recognised in a retry",
      "The client's credentials are new in each request, so a retry would run a second time. Nothing was carried out."},
+    {"request-malformed", 400, "The request body is not valid JSON",
+     "The service could not parse the body, so nothing was carried out. Send a corrected request, with the same or a "
+     "new key."},
 }};
 
 const ProblemText& text_of(Problem problem) noexcept { return texts[static_cast<std::size_t>(problem)]; }

@@ -659,6 +659,17 @@ Rules::~Rules() = default;
 
 const Options& Rules::options() const noexcept { return parts_->options; }
 
+namespace {
+
+bool says_json(const Request& request) {
+  const auto is_encoded = [](const HeaderView& line) { return same_name(line.name, "Content-Encoding"); };
+  if (std::ranges::any_of(request.headers, is_encoded)) return false;
+  const std::optional<MediaType> type = media_type_of(request);
+  return type && (type->name == "application/json" || type->name.ends_with("+json"));
+}
+
+}  // namespace
+
 Examination Rules::examine_head(const Request& request) const {
   const Parts& parts = *parts_;
   Examination out;
@@ -716,6 +727,7 @@ Examination Rules::examine(const Request& request) const {
   if (parts.policy.keep_input.value_or(false) && !request.body.empty()) {
     out.operation->input = parts.input(request.body);
   }
+  out.is_json = says_json(request);
   return out;
 }
 

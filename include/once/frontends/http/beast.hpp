@@ -6,6 +6,8 @@
 //
 //   net::awaitable<Response> charge(const Request& request, once::http::Execution& execution);
 //
+// A step of such a handler is awaited too: async_step() below.
+//
 // examples/http_beast.cpp is a whole server.
 #pragma once
 
@@ -13,9 +15,6 @@
 #include <concepts>
 #include <exception>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -26,16 +25,12 @@
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/execution/context.hpp>
-#include <boost/asio/execution/executor.hpp>
-#include <boost/asio/execution_context.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/query.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/string_body.hpp>
 
 #include <once/callback.hpp>
+#include <once/engine/asio.hpp>
+#include <once/engine/asio_delivery.hpp>
 #include <once/engine/unwinding.hpp>
 #include <once/frontends/http/endpoint.hpp>
 
@@ -97,108 +92,16 @@ inline BeastResponse to_response(Answer answer, unsigned version, bool keep_aliv
 
 namespace detail {
 
-// Delivers the response of one request. Replies come later than its executor's context may live.
-class BeastDelivery {
- public:
-  BeastDelivery() = default;
-  BeastDelivery(const BeastDelivery&) = delete;
-  BeastDelivery& operator=(const BeastDelivery&) = delete;
-  virtual ~BeastDelivery() = default;
-  virtual void deliver(BeastResponse response) = 0;  // From any thread. Only the first call counts.
-  virtual void drop() noexcept = 0;                  // The context is being destroyed.
-  [[nodiscard]] virtual bool is_over() const = 0;    // It was.
-};
-
-// Those of one execution context: see AsioCalls of once/engine/asio.hpp.
-class BeastDeliveries final : public boost::asio::execution_context::service {
- public:
-  using key_type = BeastDeliveries;
-  static inline boost::asio::execution_context::id id;
-
-  // Outlives the context.
-  struct Living {
-    std::recursive_mutex mutex;  // Dropping a completion may destroy another delivery.
-    std::set<BeastDelivery*> all;
-    bool is_over = false;
-  };
-  const std::shared_ptr<Living> living = std::make_shared<Living>();
-
-  explicit BeastDeliveries(boost::asio::execution_context& context) : service(context) {}
-
- private:
-  void shutdown() noexcept override {
-    const std::lock_guard lock(living->mutex);
-    living->is_over = true;
-    while (!living->all.empty()) living->all.extract(living->all.begin()).value()->drop();
-  }
-};
-
-template <class Completion>
-class BeastCompletion final : public BeastDelivery {
- public:
-  using Executor = boost::asio::associated_executor_t<Completion>;
-
-  explicit BeastCompletion(Completion completion)
-      : completion_(std::move(completion)),
-        executor_(boost::asio::get_associated_executor(*completion_)),
-        work_(*executor_),
-        living_(boost::asio::use_service<BeastDeliveries>(context_of(*executor_)).living) {
-    const std::lock_guard lock(living_->mutex);
-    living_->all.insert(this);
-  }
-  ~BeastCompletion() override {
-    const std::lock_guard lock(living_->mutex);
-    living_->all.erase(this);
-    drop();
-  }
-
-  // Not run if the context is destroyed before.
-  template <class Work>
-  void post(Work work) {
-    const std::lock_guard lock(living_->mutex);
-    if (executor_ && !living_->is_over) boost::asio::post(*executor_, std::move(work));
-  }
-
-  void deliver(BeastResponse response) override {
-    const std::lock_guard lock(living_->mutex);
-    if (!completion_) return;
-    post([completion = std::move(*completion_), response = std::move(response)]() mutable {
-      std::move(completion)(std::move(response));
-    });
-    drop();
-  }
-
-  void drop() noexcept override {
-    const std::optional<Completion> dropped = std::exchange(completion_, std::nullopt);  // May be what owns this.
-    work_.reset();
-    executor_.reset();
-  }
-
-  [[nodiscard]] bool is_over() const override {
-    const std::lock_guard lock(living_->mutex);
-    return living_->is_over;
-  }
-
- private:
-  static boost::asio::execution_context& context_of(const Executor& executor) {
-    if constexpr (boost::asio::execution::is_executor<Executor>::value) {
-      return boost::asio::query(executor, boost::asio::execution::context);
-    } else {
-      return executor.context();
-    }
-  }
-
-  std::optional<Completion> completion_;  // These three until the delivery.
-  std::optional<Executor> executor_;
-  std::optional<boost::asio::executor_work_guard<Executor>> work_;
-  const std::shared_ptr<BeastDeliveries::Living> living_;
-};
+using BeastDelivery = once::detail::AsioDelivery<BeastResponse>;
 
 // One request, from its opening to its answer. The handler's reply keeps it alive.
 class BeastServing {
  public:
-  BeastServing(std::shared_ptr<BeastDelivery> delivery, unsigned version, bool keep_alive)
-      : delivery_(std::move(delivery)), version_(version), keep_alive_(keep_alive) {}
+  BeastServing(std::shared_ptr<BeastDelivery> delivery, const BeastRequest& message)
+      : delivery_(std::move(delivery)),
+        body_(message.body()),
+        version_(message.version()),
+        keep_alive_(message.keep_alive()) {}
   BeastServing(const BeastServing&) = delete;
   BeastServing& operator=(const BeastServing&) = delete;
   ~BeastServing() {
@@ -223,7 +126,7 @@ class BeastServing {
   }
   void fail(const std::exception_ptr& error) {
     if (answered_.test_and_set()) return;
-    if (execution) return execution.finish_thrown(error, sender());
+    if (execution) return execution.finish_thrown(error, body_, sender());
     Answer answer;
     answer.status = 500;
     sender()(std::move(answer));
@@ -240,6 +143,7 @@ class BeastServing {
   }
 
   const std::shared_ptr<BeastDelivery> delivery_;
+  const std::string_view body_;  // Of the message, which lives until the delivery.
   const unsigned version_;
   const bool keep_alive_;
   std::atomic_flag answered_;
@@ -289,8 +193,9 @@ struct BeastServe {
                   const std::string& principal) const {
     const auto executor = boost::asio::get_associated_executor(completion);
     // The completion comes from a thread of the store. It keeps the executor's loop running until then.
-    auto delivery = std::make_shared<BeastCompletion<std::decay_t<Completion>>>(std::forward<Completion>(completion));
-    auto serving = std::make_shared<BeastServing>(delivery, message->version(), message->keep_alive());
+    auto delivery = std::make_shared<once::detail::AsioHandlerDelivery<std::decay_t<Completion>, BeastResponse>>(
+        std::forward<Completion>(completion));
+    auto serving = std::make_shared<BeastServing>(delivery, *message);
     endpoint->open(to_request(*message, principal), [serving = std::move(serving), delivery = std::move(delivery),
                                                      executor, message,
                                                      handler = std::move(handler)](Opening opening) mutable {
@@ -314,6 +219,14 @@ struct BeastServe {
 
 }  // namespace detail
 
+// Execution::step() for a coroutine of the handler: once::async_step(), which says more.
+//
+//   const std::string id = co_await once::http::async_step(execution, "charge", [&] { return charge_card(order); });
+template <class Step>
+auto async_step(Execution& execution, std::string name, Step step) {
+  return once::detail::async_step<Step>(execution.claim(), std::move(name), std::move(step));
+}
+
 // Completes with the response to send, on the executor associated with the completion token. If the request may run, it
 // calls the handler there, which is one of
 //
@@ -321,11 +234,12 @@ struct BeastServe {
 //   boost::asio::awaitable<BeastResponse> handler(const BeastRequest& message, Execution& execution)
 //   void handler(const BeastRequest& message, Execution& execution, Callback<void(BeastResponse)> reply)
 //
-// A coroutine runs on that executor. The third one calls `reply` once, from any thread, at once or later; `execution`
-// lives until then. If a handler throws, or destroys `reply` without a call, the answer is 500 (Options::on_throw). To
-// report an exception of asynchronous work, call Execution::finish_thrown() and reply with the answer that it returns.
-// `endpoint` and `message` must live until the completion. `principal`: Request::principal. The operation cannot be
-// cancelled; a disconnected client changes nothing.
+// A coroutine runs on that executor, and awaits its steps by async_step(). The third one calls `reply` once, from any
+// thread, at once or later; `execution` lives until then. If a handler throws, or destroys `reply` without a call, the
+// answer is 500 (Options::on_throw), or 400 for a body that is not JSON (Execution::is_malformed). To report an
+// exception of asynchronous work, call Execution::finish_thrown() and reply with the answer that it returns. `endpoint`
+// and `message` must live until the completion. `principal`: Request::principal. The operation cannot be cancelled; a
+// disconnected client changes nothing.
 //
 // If the executor's context is destroyed before, it never completes, and the completion is destroyed with the context.
 // A handler that replies later still has its answer stored. The claim of one that does not lapses, and then

@@ -1,14 +1,18 @@
 // HTTP requests through an engine: which request may run, what the others get, and how the answer is stored. For any
 // proxy or server, asynchronous or blocking:
 //
-//   once::http::Endpoint endpoint(engine, {.route = "/charges"});
-//   endpoint.open(request, [](once::http::Opening opening) {
-//     if (!opening.runs()) return send(std::move(opening.answer));   // a replay, a conflict, a refusal ...
-//     // Run it. When the answer is there, on any thread:
-//     opening.execution.finish(std::move(answer), [](once::http::Answer answer) { send(std::move(answer)); });
+//   once::http::Endpoint endpoint(engine, {.principal = once::http::Principal::shared(), .route = "charges"});
+//   // In a handler that may block:
+//   send(endpoint.run(request, [](once::http::Execution& execution) { return charge(execution); }));
+//   // By completion, which must not block:
+//   endpoint.open(request, [send](once::http::Opening opening) {
+//     if (!opening.runs()) return send(std::move(opening.answer));  // A replay, a conflict, a refusal ...
+//     // Starts the work. When its answer is there, on any thread: execution.finish(std::move(answer), send).
+//     start_charge(std::move(opening.execution), send);
 //   });
 //
-// Adapters for Boost.Beast and cpp-httplib: once/frontends/http/beast.hpp and httplib.hpp.
+// examples/http_endpoint.cpp does both in a whole program. Adapters for Boost.Beast and cpp-httplib:
+// once/frontends/http/beast.hpp and httplib.hpp.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +65,7 @@ class Execution {
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
-  // For the fencing token and notes. Null if unprotected. Finish the Execution, not the claim.
+  // For the fencing token and notes. Null if unprotected. Finish and hand out the Execution, not the claim.
   [[nodiscard]] Claim* claim() const noexcept;
   [[nodiscard]] bool is_protected() const noexcept { return claim() != nullptr; }
   // The key to send to a service downstream: the same for every attempt. Random if the request has no key.
@@ -73,6 +77,23 @@ class Execution {
   auto step(std::string_view name, F&& fn) -> std::invoke_result_t<F> {
     return once::detail::run_step(claim(), name, std::forward<F>(fn));
   }
+  // Adds the handler's own writes in the store's database, as Context::commit_with() does (once/engine/engine.hpp).
+  // They commit together with the answer, by a finish that stores it. Any other finish drops them. If one of their
+  // conditions does not hold, nothing is written, and the client gets `declined`, whose status decides about the claim:
+  // for example 409 (released) or 422 (stored). Without it, it is as if the handler had thrown Declined: 500, and
+  // Options::on_throw. Throws Exception(misuse) if unprotected, for a second call, and for null.
+  void commit_with(std::shared_ptr<const Companion> writes, std::optional<Answer> declined = {});
+
+  // Leaves storing the answer to a transaction of the handler's own, as Context::hand_out() does: see HandedOut. Finish
+  // the Execution all the same. What the client gets depends on the transaction:
+  // - committed: this answer, whatever is passed to the finish; also from finish_thrown().
+  // - superseded or lost: the answer that another attempt has stored, or a problem.
+  // - declined (rolled back): hand out again, or finish with another fate than `store`, or by finish_thrown(). A finish
+  //   that would store an answer ends as if the handler had thrown Declined: 500, and Options::on_throw.
+  // - not known: the finish reads the record. If that does not tell: 503 not-recorded, for any Policy::on_unrecorded.
+  // Throws Exception(misuse) as Claim::hand_out(), if unprotected, and after commit_with().
+  [[nodiscard]] HandedOut hand_out(Answer answer);
+
   // False: another attempt may have begun it. Check it just before the first action. If false, do nothing and call
   // finish_unbegun(). Always true if unprotected.
   [[nodiscard]] bool may_begin() const noexcept;
@@ -103,8 +124,19 @@ class Execution {
   [[nodiscard]] Answer finish_unbegun();
 
   // The handler threw: see Options::on_throw. Returns a problem, 500.
+  //
+  // With the request's body: if it is malformed, as is_malformed() says, nothing was done. Then it returns 400
+  // request-malformed, and releases the claim.
   void finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done);
+  void finish_thrown(const std::exception_ptr& error, std::string_view body, Callback<void(Answer)> done);
   [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error);
+  [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error, std::string_view body);
+  // Whether the handler threw the parse error of nlohmann/json or Boost.JSON because `body`, the request's, is not
+  // JSON, although its Content-Type says so, or it begins like JSON. The parse error of another text, such as the
+  // response of a service that was called, says nothing about the request. False if EngineOptions::throw_rule decides
+  // about the exception. A handler whose parser accepts more than JSON, such as comments, must catch its own parse
+  // errors.
+  [[nodiscard]] bool is_malformed(const std::exception_ptr& error, std::string_view body) const;
 
  private:
   std::unique_ptr<State> state_;
@@ -153,10 +185,12 @@ class Endpoint {
 
   // The whole life of a request, for servers whose handlers block. Opens it, calls the handler on this thread if it may
   // run and its lease has not ended, and returns what to send to the client. The handler's exceptions pass through,
-  // after finish_thrown(). Exception: ClaimLost of a step returns the stored answer, or 409 claim-lost.
+  // after finish_thrown(). Except: ClaimLost of a step returns the stored answer, or 409 claim-lost; and a malformed
+  // body returns 400 (Execution::is_malformed).
   [[nodiscard]] Answer run(const Request& request, const std::function<Answer(Execution&)>& handler);
-  // For callers of Rules::examine(), for example to change the operation's policy.
-  [[nodiscard]] Answer run(Examination examination, const std::function<Answer(Execution&)>& handler);
+  // For callers of Rules::examine(), for example to change the operation's policy. `body`: for is_malformed().
+  [[nodiscard]] Answer run(Examination examination, const std::function<Answer(Execution&)>& handler,
+                           std::optional<std::string_view> body = {});
 
  private:
   Engine& engine_;

@@ -117,8 +117,9 @@ inline void put_answer(Answer answer, httplib::Response& message) {
 }
 
 // Returns a handler that runs once for each key. Exceptions pass through to the server; Options::on_throw decides about
-// the operation. A response with a content provider is streamed, and leaves a tombstone. The endpoint must outlive the
-// returned handler.
+// the operation. A body that is not JSON, where the handler threw the parse error, is answered with 400
+// (Execution::is_malformed). A response with a content provider is streamed, and leaves a tombstone. The endpoint must
+// outlive the returned handler.
 inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler, HttplibPrincipal principal_of = {}) {
   return [&endpoint, handler = std::move(handler), principal_of = std::move(principal_of)](
              const httplib::Request& message, httplib::Response& response) {
@@ -128,12 +129,17 @@ inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler,
     if (!opening.runs()) return put_answer(std::move(opening.answer), response);
     Execution& execution = opening.execution;
     if (!execution.may_begin()) return put_answer(execution.finish_unbegun(), response);
+    httplib::Headers headers = response.headers;  // The server's own.
     try {
       handler(message, response, execution);
     } catch (...) {               // Any exception is passed to the server.
       if (is_unwinding()) throw;  // As in Engine::run(): the claim lapses.
-      static_cast<void>(execution.finish_thrown(std::current_exception()));
-      throw;
+      const std::exception_ptr error = std::current_exception();
+      const bool is_malformed = execution.is_malformed(error, message.body);
+      Answer answer = execution.finish_thrown(error, message.body);
+      if (!is_malformed) throw;
+      response.headers = std::move(headers);
+      return put_answer(std::move(answer), response);
     }
     if (!execution.is_protected()) return;
     if (!response.content_provider_) return put_answer(execution.finish(to_answer(response)), response);

@@ -195,6 +195,7 @@ enum class Problem : std::uint8_t {
   principal_missing,   // 400; 401 with a challenge
   principal_invalid,   // 401
   principal_unstable,  // 400
+  request_malformed,   // 400, of a handler that cannot parse the body
 };
 
 std::string_view to_string(Problem problem) noexcept;  // "key-missing" …
@@ -211,6 +212,7 @@ struct Examination {
   Kind kind = Kind::refuse;
   Answer answer;
   std::optional<once::Request> operation;
+  bool is_json = false;  // operation: its Content-Type says JSON, and the body is not compressed.
 };
 
 // The rules for one route, or for many with the same options. Immutable: any number of threads may use it at once.
