@@ -28,23 +28,45 @@ RecordKeys::RecordKeys(KeyRule rule)
   }
 }
 
-void RecordKeys::take(KeyedRecord& keyed, std::string_view name, std::string_view record,
-                      std::string_view payload) const {
+void RecordKeys::derive(KeyedRecord& keyed, std::string_view name, std::string_view record,
+                        std::string_view payload) const {
+  if (deriver_) {
+    keys::Derived derived = deriver_->derive(source_ == KeySource::payload ? payload : record);
+    keyed.key = std::move(derived.key);
+    keyed.label = std::move(derived.label);
+    keyed.fingerprint = derived.fingerprint;
+  } else {
+    keyed.key.emplace(scope_, name);
+    keyed.label = name;
+    if (checker_) keyed.fingerprint = checker_->fingerprint(record);
+  }
+}
+
+bool RecordKeys::needs_payload(const KeyedRecord& keyed, std::string_view name, const Elsewhere& elsewhere) const {
+  if (!deriver_ && !checker_) return false;
+  if (!keyed.key || (checker_ && keyed.fingerprint.empty())) return true;  // It may be in the payload.
+  KeyedRecord moved;
+  derive(moved, name, elsewhere.record, elsewhere.payload);
+  return moved.key != keyed.key || !(moved.fingerprint == keyed.fingerprint);
+}
+
+void RecordKeys::take(KeyedRecord& keyed, std::string_view name, std::string_view record, std::string_view payload,
+                      const std::optional<Elsewhere>& elsewhere) const {
   try {
-    if (deriver_) {
-      keys::Derived derived = deriver_->derive(source_ == KeySource::payload ? payload : record);
-      keyed.key = std::move(derived.key);
-      keyed.label = std::move(derived.label);
-      keyed.fingerprint = derived.fingerprint;
-    } else {
-      keyed.key.emplace(scope_, name);
-      keyed.label = name;
-      if (checker_) keyed.fingerprint = checker_->fingerprint(record);
+    derive(keyed, name, record, payload);
+    if (elsewhere && needs_payload(keyed, name, *elsewhere)) {
+      throw Exception(ErrorKind::misuse, "the record has only where its payload is");
     }
     if (keep_input_) keyed.input = input_(payload);
   } catch (const Exception& error) {
     keyed.key.reset();
     keyed.poison = error.what();
+    if (elsewhere) {
+      keyed.poison = "the payload is not in the message but in " + elsewhere->where +
+                     ", so no key or fingerprint can be taken from it: take both from what the message itself has, "
+                     "such as its id or an attribute (" +
+                     keyed.poison + ")";
+    }
   }
 }
 

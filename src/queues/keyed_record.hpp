@@ -41,18 +41,30 @@ struct KeyRule {
   std::vector<std::string> input_without = {};  // Of it.
 };
 
+// For a record whose payload is not in it, only where it is: the same record as if its payload were elsewhere. A key or
+// a fingerprint that differs between the two would be one of the place, which is new each time the payload is sent.
+struct Elsewhere {
+  std::string where;  // For people: "s3://bucket/key".
+  std::string record;
+  std::string payload;
+};
+
 class RecordKeys {
  public:
   // Throws Exception(misuse) for an invalid rule.
   explicit RecordKeys(KeyRule rule);
 
   // Sets key, label, fingerprint, input and poison. `name`: the key of KeySource::id, or of deduplication_id if the
-  // caller has it. Thread-safe.
-  void take(KeyedRecord& keyed, std::string_view name, std::string_view record, std::string_view payload) const;
+  // caller has it. If the payload is `elsewhere`, a key or fingerprint that needs it makes poison. Thread-safe.
+  void take(KeyedRecord& keyed, std::string_view name, std::string_view record, std::string_view payload,
+            const std::optional<Elsewhere>& elsewhere = std::nullopt) const;
 
   [[nodiscard]] const std::string& scope() const noexcept { return scope_; }
 
  private:
+  void derive(KeyedRecord& keyed, std::string_view name, std::string_view record, std::string_view payload) const;
+  [[nodiscard]] bool needs_payload(const KeyedRecord& keyed, std::string_view name, const Elsewhere& elsewhere) const;
+
   const std::string scope_;
   const KeySource source_;
   std::optional<keys::KeyDeriver> deriver_;  // With an expression for the key.

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <initializer_list>
 #include <memory_resource>
+#include <optional>
+#include <utility>
 
 #include <once/error.hpp>
 
 #include "keys/jmespath/selector.hpp"
 #include "text/base64.hpp"
 #include "text/json.hpp"
+#include "text/json_write.hpp"
 #include "text/percent.hpp"
 
 namespace once::sqs {
@@ -26,6 +30,45 @@ Number number_of(const Value& value) {
   Number number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
+}
+
+// ["software.amazon.payloadoffloading.PayloadS3Pointer",{"s3BucketName":"big","s3Key":"6f1d"}], and the older
+// "com.amazon.sqs.javamessaging.MessageS3Pointer" (awslabs, "Payload Offloading Java Common Library for AWS").
+std::optional<Message::S3Payload> pointer_in(const Value& tree) {
+  if (tree.kind() != Kind::array || tree.elements().size() != 2) return std::nullopt;
+  if (!tree.elements()[0].string_or_empty().ends_with("S3Pointer")) return std::nullopt;
+  const std::string_view bucket = tree.elements()[1].member("s3BucketName").string_or_empty();
+  const std::string_view key = tree.elements()[1].member("s3Key").string_or_empty();
+  if (bucket.empty() || key.empty()) return std::nullopt;
+  return Message::S3Payload{.bucket = std::string(bucket), .key = std::string(key)};
+}
+
+Value parse_or_null(std::string_view text, json::Arena& arena) {
+  Value tree;
+  if (!json::try_parse(text, {.unique_names = false, .exact_numbers = false, .lone_surrogates = true}, arena, tree)) {
+    return {};
+  }
+  return tree;
+}
+
+// The text of a notification of SNS, in the body of a message.
+std::string_view notified(const Value& body) {
+  return body.member("Type").string_or_empty() == "Notification" ? body.member("Message").string_or_empty()
+                                                                 : std::string_view();
+}
+
+// The object with other texts for some of its members.
+std::string with_members(const Value& object, std::initializer_list<std::pair<std::string_view, std::string>> changed) {
+  std::string out = "{";
+  for (const json::Member& member : object.members()) {
+    if (out.size() > 1) out += ',';
+    json::append_quoted(out, member.name);
+    out += ':';
+    const auto* const change =
+        std::ranges::find(changed, member.name, &std::pair<std::string_view, std::string>::first);
+    out += change == changed.end() ? json::written(member.value) : json::quoted(change->second);
+  }
+  return out + "}";
 }
 
 // Escaped, so that different pairs give different names.
@@ -69,6 +112,37 @@ Message read_message(std::string_view record) {
     }
   }
   return message;
+}
+
+std::optional<Message::S3Payload> Message::s3_payload() const {
+  if (body.find("S3Pointer") != std::string::npos) {
+    std::pmr::monotonic_buffer_resource arena;
+    const Value tree = parse_or_null(body, arena);
+    if (auto pointer = pointer_in(tree)) return pointer;
+    if (const std::string_view text = notified(tree); !text.empty()) {
+      if (auto pointer = pointer_in(parse_or_null(text, arena))) return pointer;
+    }
+  }
+  for (const std::string_view name : {"ExtendedPayloadSize", "SQSLargePayloadSize"}) {  // Reserved by the libraries.
+    if (attribute(name) != nullptr) return S3Payload{};
+  }
+  return std::nullopt;
+}
+
+std::optional<queues::Elsewhere> payload_elsewhere(const Message& message) {
+  const std::optional<Message::S3Payload> payload = message.s3_payload();
+  if (!payload) return std::nullopt;
+  // A pointer that differs in everything that a key could be taken from.
+  const std::string other = R"(["once.S3Pointer",{"s3BucketName":)" + json::quoted(payload->bucket + "-") +
+                            R"(,"s3Key":)" + json::quoted(payload->key + "-") + "}]";
+  std::pmr::monotonic_buffer_resource arena;
+  const Value body = parse_or_null(message.body, arena);
+  queues::Elsewhere elsewhere;
+  elsewhere.where = payload->bucket.empty() ? "S3" : "s3://" + payload->bucket + "/" + payload->key;
+  elsewhere.payload = notified(body).empty() ? other : with_members(body, {{"Message", other}});
+  elsewhere.record = with_members(json::parse(message.json, {}, arena, "the record"),
+                                  {{"body", elsewhere.payload}, {"md5OfBody", "once"}});
+  return elsewhere;
 }
 
 std::string deduplication_name(const Message& message) {

@@ -1,17 +1,23 @@
 // An SQS message as Lambda writes it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include <once/queues/message.hpp>
 #include <once/queues/record.hpp>
 
+#include "queues/keyed_record.hpp"
+
 namespace once::sqs {
 
 // Throws Exception(misuse) for a record that cannot be read strictly: names that occur twice, a body that is not a
 // string. Message::json is `record`.
 Message read_message(std::string_view record);
+
+// For a message whose payload lies in S3, also within a notification of SNS. Empty for others.
+std::optional<queues::Elsewhere> payload_elsewhere(const Message& message);
 
 // The name of KeySource::deduplication_id: the queue's name, the group and the deduplication id, joined without
 // collisions. The group is in it because a queue may deduplicate by group (DeduplicationScope), which the message does

@@ -8,6 +8,7 @@
 
 #include <once/engine/exceptions.hpp>
 #include <once/engine/within_invocation.hpp>
+#include <once/frontends/lambda/recipes.hpp>
 
 namespace once::testing {
 namespace batch_test {
@@ -816,6 +817,119 @@ TEST_F(SqsBatchTest, IdsAreWrittenAsJson) {
   const auto batch = sqs::batch(engine, options(), handler());
   EXPECT_EQ(batch(sqs_event({{.id = R"(a"\b)", .body = "boom"}}), invocation()),
             R"({"batchItemFailures":[{"itemIdentifier":"a\"\\b"}]})");
+}
+
+// --- Messages that are not what they seem ---------------------------------------------------------------------------
+
+TEST_F(SqsBatchTest, PipesPassesABareArray) {
+  const auto batch = sqs::batch(engine, options(), handler());
+  const std::vector<Sent> sent = {{.id = "a"}, {.id = "b", .body = "boom"}};
+  EXPECT_EQ(batch(as_piped(sqs_event(sent)), invocation()), failures({"b"}));
+  ends.clear();
+  EXPECT_EQ(batch(as_piped(sqs_event({{.id = "a"}})), invocation()), nothing_failed);
+  EXPECT_EQ(ends.of("a"), "replayed");
+  EXPECT_EQ(batch("[]", invocation()), nothing_failed);
+  EXPECT_THROW(batch("[1]", invocation()), FunctionError);
+  EXPECT_THROW(batch(R"([{"body":"{}"}])", invocation()), FunctionError);
+}
+
+// A message of the extended client: each time that its payload is sent, it is a pointer to another object.
+struct Pointers : SqsBatchTest {
+  static std::string pointer(const std::string& key,
+                             const std::string& kind = "software.amazon.payloadoffloading.Payload") {
+    return R"([")" + kind + R"(S3Pointer",{"s3BucketName":"big","s3Key":")" + key + R"("}])";
+  }
+  static std::string notification(const std::string& message) {
+    return R"({"Type":"Notification","MessageId":"n-1","TopicArn":"arn:aws:sns:eu-central-1:1:orders","Message":)" +
+           json_string(message) + "}";
+  }
+  std::string end_of(const BatchOptions& with, const std::string& body, const std::string& id = "a") {
+    const auto batch = sqs::batch(engine, with, handler());
+    batch(sqs_event({{.id = id, .body = body}}), invocation());
+    const std::string end = ends.of(id);
+    if (end == "poison" && body.find("S3Pointer") != std::string::npos) {
+      EXPECT_THAT(ends.whole(id).why, HasSubstr("the payload is not in the message but in s3://big/6f1d"));
+    }
+    ends.clear();
+    return end;
+  }
+};
+
+TEST_F(Pointers, AreNoPayloadToTakeAKeyFrom) {
+  const auto keyed = [&](KeySource source, const std::string& key, const std::string& fingerprint = {}) {
+    return options([&](BatchOptions& o) {
+      o.key_source = source;
+      o.key = key;
+      o.fingerprint = fingerprint;
+    });
+  };
+  for (const std::string& body :
+       {pointer("6f1d"), pointer("6f1d", "com.amazon.sqs.javamessaging.Message"), notification(pointer("6f1d"))}) {
+    SCOPED_TRACE(body);
+    for (const BatchOptions& with :
+         {keyed(KeySource::payload, ""), keyed(KeySource::payload, "order_id"),
+          keyed(KeySource::payload, "[1].s3Key || Message"), keyed(KeySource::record, "body"),
+          keyed(KeySource::record, "md5OfBody"), keyed(KeySource::record, "[messageId, body]"),
+          keyed(KeySource::record, "powertools_json(body).order_id"), keyed(KeySource::record, "messageId", "body"),
+          keyed(KeySource::id, "", "body"), keyed(KeySource::id, "", "powertools_json(body).cents")}) {
+      EXPECT_EQ(end_of(with, body), "poison") << with.key << " " << with.fingerprint;
+    }
+    BatchOptions unprotected = keyed(KeySource::payload, "order_id");
+    unprotected.policy.emplace().on_missing_key = OnMissingKey::run_unprotected;
+    EXPECT_EQ(end_of(unprotected, body), "poison") << "the payload may have a key";
+  }
+  EXPECT_EQ(records(), 0U);
+  EXPECT_THAT(effects.list(), IsEmpty());
+}
+
+TEST_F(Pointers, RunUnderKeysOfTheMessage) {
+  EXPECT_EQ(end_of(options(), pointer("6f1d"), "a"), "executed");
+  EXPECT_EQ(end_of(options(), pointer("6f1d"), "a"), "replayed");
+  const BatchOptions by_record = options([](BatchOptions& o) {
+    o.key_source = KeySource::record;
+    o.key = "[eventSourceARN, messageId]";
+    o.fingerprint = "attributes.SenderId";
+  });
+  EXPECT_EQ(end_of(by_record, pointer("6f1d"), "b"), "executed");
+  EXPECT_EQ(end_of(by_record, pointer("6f1d"), "b"), "replayed");
+  const BatchOptions by_notification = options([](BatchOptions& o) {
+    o.key_source = KeySource::payload;
+    o.key = "[TopicArn, MessageId]";
+  });
+  EXPECT_EQ(end_of(by_notification, notification(pointer("6f1d")), "c"), "executed");
+  EXPECT_EQ(end_of(by_notification, notification(pointer("6f1d")), "d"), "replayed");
+}
+
+// SNS delivers a notification twice, as two messages.
+TEST_F(Pointers, ARepeatedNotificationRunsOnce) {
+  const BatchOptions of_recipe = options([](BatchOptions& o) {
+    o.key_source = KeySource::payload;
+    o.key = lambda::recipes::sns_in_sqs.key;
+    o.fingerprint = lambda::recipes::sns_in_sqs.fingerprint;
+  });
+  EXPECT_EQ(end_of(of_recipe, notification("{}"), "a"), "executed");
+  EXPECT_EQ(end_of(of_recipe, notification("{}"), "b"), "replayed");
+  EXPECT_EQ(end_of(of_recipe, notification("{ }"), "c"), "mismatch");
+  EXPECT_EQ(end_of(of_recipe, "{}", "d"), "poison") << "raw message delivery has no ids";
+}
+
+TEST_F(Pointers, AreReadableByTheWork) {
+  const auto where = [](const std::string& body, std::vector<Message::Attribute> attributes = {}) {
+    Message message;
+    message.body = body;
+    message.attributes = std::move(attributes);
+    const auto payload = message.s3_payload();
+    return payload ? payload->bucket + "/" + payload->key : "here";
+  };
+  EXPECT_EQ(where(pointer("6f1d")), "big/6f1d");
+  EXPECT_EQ(where(notification(pointer("a/b"))), "big/a/b");
+  EXPECT_EQ(where("moved", {{"ExtendedPayloadSize", "Number", "300000"}}), "/");
+  for (const std::string& body :
+       {std::string("{}"), std::string("S3Pointer"), std::string(R"(["S3Pointer",{}])"),
+        std::string(R"(["S3Pointer",{"s3BucketName":"b","s3Key":1}])"), notification("S3Pointer"),
+        R"({"Type":"Other","Message":)" + json_string(pointer("k")) + "}"}) {
+    EXPECT_EQ(where(body), "here") << body;
+  }
 }
 
 }  // namespace batch_test

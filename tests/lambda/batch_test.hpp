@@ -90,6 +90,12 @@ inline std::string sqs_event(const std::vector<Sent>& messages, const std::strin
   return out + "]}";
 }
 
+// The same records as EventBridge Pipes passes them.
+inline std::string as_piped(const std::string& event) {
+  const std::size_t from = event.find('[');
+  return event.substr(from, event.rfind(']') + 1 - from);
+}
+
 inline std::vector<Sent> ten_messages() {
   std::vector<Sent> out;
   for (int i = 0; i < 10; ++i) {

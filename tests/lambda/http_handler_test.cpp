@@ -116,12 +116,18 @@ class LambdaHttpForms : public LambdaHttp, public ::testing::WithParamInterface<
       event[form].erase("Idempotency-Key");
       event[form].erase("idempotency-key");
       if (key.empty()) continue;
-      if (std::string_view(form) == "headers") {
+      if (std::string_view(form) == "headers" && !event[form].front().is_array()) {
         event[form][name] = key;
       } else {
         event[form][name] = Json::array({key});
       }
     }
+  }
+  static Json& method_of(Json& event) {
+    for (const char* const name : {"httpMethod", "method"}) {
+      if (event.contains(name)) return event[name];
+    }
+    return event["requestContext"]["http"]["method"];
   }
 };
 
@@ -208,6 +214,8 @@ TEST_P(LambdaHttpForms, TheRequestIsWhatTheClientSent) {
              if (form == "http_api" || form == "function_url") {
                EXPECT_EQ(request.target, "/charges?tag=a&tag=b%20c&currency=eur");
                EXPECT_EQ(header(request, "Cookie"), "session=s1; theme=dark");
+             } else if (form.starts_with("vpc_lattice")) {
+               EXPECT_EQ(request.target, "/charges?tag=a&tag=b%20c&currency=eur");
              } else {
                EXPECT_EQ(request.target,
                          form == "alb" ? "/charges?currency=eur&tag=b%20c" : "/charges?currency=eur&tag=a&tag=b%20c");
@@ -247,6 +255,11 @@ TEST_P(LambdaHttpForms, TheAnswerHasTheFormOfTheService) {
         (Json{{"Content-Type", "text/plain"}, {"X-Tag", "a, b"}, {"Set-Cookie", first_cookie}, {"set-Cookie", "t=2"}}));
     EXPECT_EQ(response.at("statusDescription"), "201 Created");
     EXPECT_FALSE(response.contains("multiValueHeaders"));
+  } else if (form.starts_with("vpc_lattice")) {
+    EXPECT_EQ(
+        response.at("headers"),
+        (Json{{"Content-Type", "text/plain"}, {"X-Tag", "a, b"}, {"Set-Cookie", first_cookie}, {"set-Cookie", "t=2"}}));
+    EXPECT_EQ(response.size(), 4U);
   } else {
     EXPECT_EQ(response.at("headers"), (Json{{"Content-Type", "text/plain"}, {"X-Tag", "a, b"}}));
     EXPECT_EQ(response.at("cookies"), (Json{first_cookie, "t=2"}));
@@ -260,7 +273,7 @@ TEST_P(LambdaHttpForms, BinaryBodiesAreBase64) {
   });
   Json event = LambdaHttpForms::event();
   event["body"] = "/wA=";  // FF 00
-  event["isBase64Encoded"] = true;
+  event[event.contains("raw_path") ? "is_base64_encoded" : "isBase64Encoded"] = true;
   for (int i = 0; i < 2; ++i) {
     const Json response = ask(handler, event).response;
     EXPECT_EQ(response.at("body"), "iVBORwD/AA==");
@@ -274,7 +287,7 @@ TEST_P(LambdaHttpForms, OtherMethodsAndRequestsThatNeedNoKeyRunAsOften) {
   options.routes.otherwise.policy = Policy{.on_missing_key = OnMissingKey::run_unprotected};
   const Handler handler = charges(here, options);
   Json get = event();
-  (get.contains("httpMethod") ? get["httpMethod"] : get["requestContext"]["http"]["method"]) = "GET";
+  method_of(get) = "GET";
   EXPECT_EQ(ask(handler, get).body, R"({"charge":1})");
   EXPECT_EQ(ask(handler, get).body, R"({"charge":2})");
   EXPECT_EQ(here.told(EventKind::unprotected), 0U) << "none of our business";
@@ -287,8 +300,78 @@ TEST_P(LambdaHttpForms, OtherMethodsAndRequestsThatNeedNoKeyRunAsOften) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LambdaHttpForms,
-                         ::testing::Values("rest_api", "http_api", "function_url", "alb", "alb_multi_value"),
+                         ::testing::Values("rest_api", "http_api", "function_url", "alb", "alb_multi_value",
+                                           "vpc_lattice_v1", "vpc_lattice_v2"),
                          [](const auto& made) { return std::string(made.param); });
+
+TEST_F(LambdaHttp, LatticeClientsAreTheirRoles) {
+  HttpOptions options = http_options();
+  options.routes.otherwise.principal = Principal::given();
+  const Handler handler = charges(process(), options);
+  const auto with = [](const char* version, const std::string& principal, const std::string& session,
+                       const std::string& subject = {}) {
+    Json event = event_of(version);
+    if (std::string_view(version) == "vpc_lattice_v2") {
+      Json& identity = event["requestContext"]["identity"];
+      identity["principal"] = principal + session;
+      identity["sessionName"] = session;
+      if (!subject.empty()) identity["x509SubjectCn"] = subject;
+    } else {
+      event["headers"]["x-amzn-lattice-identity"] = "Principal=" + principal + session + "; SessionName=" + session +
+                                                    "; X509Subject/CN=" + subject + "; Type=AWS_IAM";
+    }
+    return event;
+  };
+  const std::string shop = "arn:aws:sts::123456789012:assumed-role/shop/";
+  const std::string till = "arn:aws:sts::123456789012:assumed-role/till/";
+  // Both versions know the same client, also after its restart.
+  for (const char* const version : {"vpc_lattice_v1", "vpc_lattice_v2"}) {
+    for (const char* const session : {"i-1", "i-2"}) {
+      EXPECT_EQ(ask(handler, with(version, shop, session)).body, R"({"charge":1})") << version << session;
+    }
+  }
+  for (const char* const version : {"vpc_lattice_v1", "vpc_lattice_v2"}) {
+    EXPECT_EQ(ask(handler, with(version, till, "i-1")).body, R"({"charge":2})") << version;
+    EXPECT_EQ(ask(handler, with(version, shop, "i-1", "a.example")).body, R"({"charge":3})") << version;
+    EXPECT_EQ(ask(handler, with(version, shop, "i-1", "b.example")).body, R"({"charge":4})") << version;
+  }
+  EXPECT_EQ(runs, 4);
+}
+
+TEST_F(LambdaHttp, LatticeWithoutAPrincipalIsRefused) {
+  HttpOptions options = http_options();
+  options.routes.otherwise.principal = Principal::given();
+  const Handler handler = charges(process(), options);
+  Json nobody = event_of("vpc_lattice_v2");
+  nobody["requestContext"]["identity"] = {{"sourceVpcArn", "arn:aws:ec2:eu-central-1:123456789012:vpc/vpc-1"}};
+  EXPECT_EQ(problem(ask(handler, nobody)), "principal-missing");
+  // Without one, with an empty one, and with two of which a client may have sent one.
+  for (const char* const identity :
+       {"", "Principal=; Type=AWS_IAM", "OtherPrincipal=arn:aws:iam::1:user/bob",
+        "Principal=arn:aws:iam::1:user/bob; Type=AWS_IAM, Principal=arn:aws:iam::1:user/eve"}) {
+    Json event = event_of("vpc_lattice_v1");
+    event["headers"]["x-amzn-lattice-identity"] = identity;
+    EXPECT_EQ(problem(ask(handler, event)), "principal-missing") << identity;
+  }
+  Json without = event_of("vpc_lattice_v1");
+  without["headers"].erase("x-amzn-lattice-identity");
+  EXPECT_EQ(problem(ask(handler, without)), "principal-missing");
+  EXPECT_EQ(runs, 0);
+}
+
+// Parameters may be decoded: what they contain must not look like another query.
+TEST_F(LambdaHttp, LatticeParametersBecomeOneQuery) {
+  std::string target;
+  const Handler handler = http(*process().engine, http_options(), [&](const Request& request, Execution&) {
+    target = request.target;
+    return created("{}");
+  });
+  Json event = event_of("vpc_lattice_v2");
+  event["path"] = "/charges";
+  event["queryStringParameters"] = {{"b", {"1&a=2", "3"}}, {"a", "x"}};
+  EXPECT_EQ(ask(handler, event).status, 201U);
+  EXPECT_EQ(target, "/charges?a=x&b=1%26a%3D2&b=3");
+}
 
 TEST_F(LambdaHttp, ClientsAreToldApartByTheAuthorizer) {
   const Handler handler = charges(process());

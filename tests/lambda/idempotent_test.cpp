@@ -521,8 +521,8 @@ TEST_F(Idempotent, AResponseOfAnyBytesIsReplayedAsItWas) {
 }
 
 TEST(LambdaErrors, RetriesAreForWhatPasses) {
-  for (const auto type :
-       {errors::conflict, errors::claim_lost, errors::store_unavailable, errors::not_recorded, errors::no_time_left}) {
+  for (const auto type : {errors::conflict, errors::claim_lost, errors::store_unavailable, errors::not_recorded,
+                          errors::no_time_left, errors::records_failed}) {
     EXPECT_TRUE(retry_helps(type)) << type;
   }
   for (const auto type : {errors::mismatch, errors::outcome_unknown, errors::result_dropped, errors::store_failed,

@@ -202,6 +202,37 @@ TEST_F(StreamBatchTest, WhatCannotBeReadIsParked) {
   EXPECT_THAT(effects.list(), ElementsAre("2"));
 }
 
+// Pipes names records by their event ids. The keys are those of an event source mapping.
+TEST_F(StreamBatchTest, PipesPassesBareRecords) {
+  const auto batch = streams::batch(engine, options(), [&](const Change& change) {
+    EXPECT_TRUE(change.source == Change::Source::dynamodb || change.partition_key == "a");
+    effects.add(change.event_id + ":" + change.data);
+    if (change.data == "boom" || change.new_image.find("boom") != std::string_view::npos) {
+      throw std::runtime_error("boom");
+    }
+  });
+  // Their Kinesis records have the members of "kinesis" beside the others.
+  const std::string one =
+      R"({"kinesisSchemaVersion":"1.0","partitionKey":"a","sequenceNumber":"1","data":"e30=",)"
+      R"("approximateArrivalTimestamp":1545084650.987,"eventSource":"aws:kinesis","eventVersion":"1.0",)"
+      R"("eventID":"shardId-000000000006:1","eventName":"aws:kinesis:record","awsRegion":"us-east-2",)"
+      R"("eventSourceARN":"arn:aws:kinesis:us-east-2:123456789012:stream/orders"})";
+  std::string two = one;
+  two.replace(two.find("e30="), 4, boom);
+  for (const char* const number : {R"("sequenceNumber":"1")", "000000000006:1"}) {
+    two[two.find(number) + std::string_view(number).rfind('1')] = '2';
+  }
+  EXPECT_EQ(batch("[" + one + "," + two + "]", invocation()), failures({"shardId-000000000006:2"}));
+  EXPECT_THAT(effects.list(), ElementsAre("shardId-000000000006:1:{}", "shardId-000000000006:2:boom"));
+  ends.clear();
+  EXPECT_EQ(batch(kinesis_event({{"1", "a"}}), invocation()), nothing_failed);
+  EXPECT_EQ(ends.of("1"), "replayed");
+  ends.clear();
+
+  EXPECT_EQ(batch(as_piped(dynamodb_event({{"1", "101"}, {"2", "102", R"({"what":{"S":"boom"}})"}})), invocation()),
+            failures({"e2"}));
+}
+
 TEST_F(StreamBatchTest, EventsOfOtherServicesAreRefused) {
   const auto batch = streams::batch(engine, options(), handler());
   for (const std::string& event :
@@ -209,7 +240,9 @@ TEST_F(StreamBatchTest, EventsOfOtherServicesAreRefused) {
         std::string(R"({"Records":[{"eventSource":"aws:dynamodb","eventID":"1","dynamodb":{"Keys":{}}}]})")}) {
     EXPECT_THROW(batch(event, invocation()), FunctionError) << event;
   }
+  EXPECT_THROW(batch(as_piped(sqs_event({{.id = "a"}})), invocation()), FunctionError);
   EXPECT_EQ(batch(R"({"Records":[]})", invocation()), nothing_failed);
+  EXPECT_EQ(batch("[]", invocation()), nothing_failed);
   EXPECT_THROW(
       streams::batch(engine, options([](BatchOptions& o) { o.key_source = KeySource::deduplication_id; }), handler()),
       Exception);

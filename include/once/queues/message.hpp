@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,15 @@ struct Message {
   std::vector<Attribute> attributes;
   std::string xray;       // AWSTraceHeader, or empty.
   std::string_view json;  // The record as a Lambda event has it. Valid during the call.
+
+  // Where the payload lies if an extended client has put it into S3: the SQS and SNS Extended Client Libraries, and
+  // others with their format. The body is then only a pointer to it, or a notification of SNS with one. Key and
+  // fingerprint cannot be taken from such a payload, and the work must fetch it. Empty: the payload is the body.
+  struct S3Payload {
+    std::string bucket;  // Empty: the attributes say that the payload is in S3, and the body does not say where.
+    std::string key;
+  };
+  [[nodiscard]] std::optional<S3Payload> s3_payload() const;
 
   [[nodiscard]] bool is_fifo() const noexcept { return std::string_view(queue_arn).ends_with(".fifo"); }
   // The sender's trace: its attributes traceparent and tracestate, otherwise X-Ray's. Null: none.

@@ -306,7 +306,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
         if (job->message.is_fifo()) keyed.order = job->message.group_id;
         keys_.take(keyed,
                    options_.key_source == KeySource::deduplication_id ? deduplication_name(job->message) : keyed.name,
-                   job->record, job->message.body);
+                   job->record, job->message.body, payload_elsewhere(job->message));
         if (options_.key_source == KeySource::deduplication_id && job->message.deduplication_id.empty()) {
           keyed.key.reset();
           keyed.poison = "the message has no deduplication id: its queue is not a FIFO queue";

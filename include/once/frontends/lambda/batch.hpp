@@ -7,7 +7,12 @@
 //
 // The event source mapping must have FunctionResponseTypes ReportBatchItemFailures. Without it the platform ignores the
 // response and counts every record as done, so failed records are lost (AWS, "Handling errors for an SQS event source",
-// "Configuring Lambda to process batch records with Kinesis").
+// "Configuring Lambda to process batch records with Kinesis", "Configuring error handling controls for Kafka event
+// sources").
+//
+// Batches of EventBridge Pipes are taken too: the same records as a bare array. The pipe must invoke the function with
+// REQUEST_RESPONSE, and needs no setting for partial failures (AWS, "Amazon EventBridge Pipes batching and
+// concurrency").
 #pragma once
 
 #include <cstddef>
@@ -30,6 +35,7 @@
 #include <once/queues/record.hpp>
 #include <once/result.hpp>
 #include <once/time.hpp>
+#include <once/trace.hpp>
 
 namespace once::lambda {
 
@@ -37,8 +43,9 @@ namespace once::lambda {
 // batch, so later records of other orders are replayed. A record without a key would run again, so it is not begun
 // (`blocked`) after an earlier record is reported.
 enum class Order : std::uint8_t {
-  key,    // Kinesis: the partition key. DynamoDB: the item's key. The platform itself keeps this order.
-  shard,  // The whole batch, one by one.
+  key,    // Kinesis: the partition key. DynamoDB: the item's key. Kafka: the key within its partition; records without
+          // one are in order among themselves. The platform itself keeps this order.
+  shard,  // One by one: the whole batch of a stream, each partition of Kafka.
   none,
 };
 
@@ -47,7 +54,7 @@ struct RecordEvent {
   queues::RecordEnd end{};
   bool reported = false;  // It is in batchItemFailures, and comes again.
   bool parked = false;    // It is kept for an operator: see OnDeadEnd::park.
-  std::string_view id;    // The reported message id or sequence number.
+  std::string_view id;    // The reported message id, sequence number, event id, or Kafka's "orders-0/15".
   std::string_view key;   // The stored key of its operation, or empty.
   std::string_view why;   // For people. Empty if `end` is enough.
 };
@@ -102,7 +109,8 @@ Result handled(Handle& handle, const Subject& subject, Context& context) {
     } else {
       static_assert(std::is_invocable_v<Handle&, const Subject&>,
                     "once: the handler of a batch must be callable as handler(const Record&, once::Context&) or "
-                    "handler(const Record&), with once::sqs::Message or once::streams::Change");
+                    "handler(const Record&), with once::sqs::Message, once::streams::Change or "
+                    "once::kafka::Message");
       return handle(subject);
     }
   };
@@ -200,3 +208,55 @@ lambda::Handler batch(Engine& engine, BatchOptions options, Handle handler) {
 }
 
 }  // namespace once::streams
+
+namespace once::kafka {
+
+using lambda::BatchOptions;
+using lambda::Order;
+using queues::KeySource;
+using queues::OnDeadEnd;
+using PoisonMessage = queues::PoisonRecord;
+
+// A record of Amazon MSK or another Kafka. https://docs.aws.amazon.com/lambda/latest/dg/with-msk.html
+struct Message {
+  struct Header {
+    std::string name;
+    std::string value;  // The bytes.
+  };
+  std::string cluster;  // The ARN of the MSK cluster, otherwise the bootstrap servers as the event has them.
+  std::string topic;
+  std::uint32_t partition = 0;
+  std::uint64_t offset = 0;
+  Time timestamp{};                  // As the producer or the broker has set it.
+  std::optional<std::string> key;    // The bytes, or empty.
+  std::optional<std::string> value;  // The bytes. Empty: a tombstone.
+  std::vector<Header> headers;
+  std::string_view json;  // The record as in the event. Valid during the call.
+
+  [[nodiscard]] const Header* header(std::string_view name) const noexcept;  // The first; null: none.
+  // The producer's trace, from its headers traceparent and tracestate. Null: none.
+  [[nodiscard]] TracePtr trace() const;
+};
+
+using MessageWork = std::function<Result(const Message&, Context&)>;
+
+lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work);
+
+// The same as once::sqs::batch(), for the events of a Kafka cluster. Differences:
+//
+// - KeySource::id: cluster, topic, partition, offset and timestamp. The offsets of a topic that was made again repeat,
+//   its timestamps do not. KeySource::payload: the value; of a tombstone, `null`. There is no deduplication id.
+// - The records of one order (BatchOptions::order) run in order, and after a failure the rest of it is reported.
+// - Partial failures need provisioned mode, FunctionResponseTypes ReportBatchItemFailures, and a limit of attempts or
+//   age with a destination for failures: a record that always fails blocks its partition until then.
+// - EventBridge Pipes cannot repeat single records of Kafka. If one is to come again, the handler throws FunctionError
+//   of errors::records_failed, and the whole batch comes again.
+template <class Handle>
+lambda::Handler batch(Engine& engine, BatchOptions options, Handle handler) {
+  return batch_of(engine, std::move(options),
+                  [handler = std::move(handler)](const Message& message, Context& context) mutable {
+                    return lambda::detail::handled(handler, message, context);
+                  });
+}
+
+}  // namespace once::kafka

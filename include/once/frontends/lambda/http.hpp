@@ -9,10 +9,11 @@
 //         return once::http::Answer{.status = 201, .headers = {{"Content-Type", "application/json"}}, .body = charge};
 //       }));
 //
-// Takes events of REST APIs (payload format 1.0), HTTP APIs (2.0 and 1.0), function URLs (2.0), and Application Load
-// Balancers, with or without multi-value headers. The response has the matching form. (AWS, "Lambda proxy integrations
-// in API Gateway", "Working with AWS Lambda proxy integrations for HTTP APIs", "Invoking function URLs", "Using Lambda
-// functions as Application Load Balancer targets".)
+// Takes events of REST APIs (payload format 1.0), HTTP APIs (2.0 and 1.0), function URLs (2.0), Application Load
+// Balancers, with or without multi-value headers, and VPC Lattice (event structure versions 1 and 2). The response has
+// the matching form. (AWS, "Lambda proxy integrations in API Gateway", "Working with AWS Lambda proxy integrations for
+// HTTP APIs", "Invoking function URLs", "Using Lambda functions as Application Load Balancer targets", "Lambda
+// functions as targets in VPC Lattice".)
 #pragma once
 
 #include <functional>
@@ -56,6 +57,10 @@ struct HttpOptions {
   //
   // APIs without an authorizer, function URLs without IAM and load balancers distinguish clients by a header:
   // Principal::header("X-Api-Key"), or "x-amzn-oidc-identity" for users whom a load balancer signs in.
+  //
+  // VPC Lattice: the default expression stands for the authenticated principal, and the subject of its certificate (IAM
+  // Roles Anywhere): requestContext.identity in version 2, the header x-amzn-lattice-identity in version 1, where
+  // JMESPath cannot read it. Both need an auth policy.
   //
   // With the default expression, all sessions of a role (arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION) are one
   // client: a caller chooses the session's name, and has another after a restart. Then its retry must not run again. To

@@ -74,6 +74,8 @@ inline constexpr std::string_view invalid_event =
     "Once.InvalidEvent";  // Not JSON, or an expression fails on it, so there is no key. Not run.
 inline constexpr std::string_view tenant_not_in_key =
     "Once.TenantNotInKey";  // A dialect's ids have no tenant: see IdempotentOptions::tenant_in_dialect. Not run.
+inline constexpr std::string_view records_failed =
+    "Once.RecordsFailed";  // A record of a batch is to come again, and only all of it can. Retry: what is done is kept.
 inline constexpr std::string_view no_time_left =
     "Once.NoTimeLeft";  // The invocation's deadline has passed, or nearly. Not run. Retry.
 }  // namespace errors

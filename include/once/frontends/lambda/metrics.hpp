@@ -57,9 +57,9 @@ struct EmbeddedMetricsOptions {
 //   - at each claim, before its work runs. So an invocation that is killed, as at its timeout, has begun in the metrics
 //     and not ended: that difference has an alarm. All other counts of a killed invocation are lost;
 //   - at the end of an invocation in which something else happened, before its answer is given. Invocations are those
-//     of once::lambda::run(), and of handlers made by once::lambda::idempotent() and http(), once::sqs::batch() and
-//     once::streams::batch(), also under another runtime. With several at once, the first one that ends writes for
-//     all;
+//     of once::lambda::run(), and of handlers made by once::lambda::idempotent() and http(), once::sqs::batch(),
+//     once::streams::batch() and once::kafka::batch(), also under another runtime. With several at once, the first one
+//     that ends writes for all;
 //   - outside invocations, at each event but renewals and steps, which go with the next one;
 //   - earlier, when a duration has 100 values;
 //   - when the last copy is destroyed.

@@ -8,21 +8,26 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string_view>
 
 #include <once/compiler.hpp>
 
 namespace once::lambda::recipes {
 
+// What an expression is over. Records of a batch are operations of their own, because a retry may have other batches.
+enum class Over : std::uint8_t {
+  event,    // For once::lambda::idempotent().
+  record,   // KeySource::record of once::sqs::batch(), once::streams::batch() and once::kafka::batch().
+  payload,  // KeySource::payload of the same, and of `once sqs`.
+};
+
 struct Recipe {
   std::string_view name;         // "EventBridge". Its example event is tests/lambda/events/<file>.json.
   std::string_view file;         // "event_bridge".
   std::string_view key;          // JMESPath.
   std::string_view fingerprint;  // JMESPath. Empty: the key is enough.
-
-  // The expression is over one record of a batch (once::sqs::batch, once::streams::batch), not over the whole event: a
-  // retry may have other batches.
-  bool per_record = false;
+  Over over = Over::event;
 };
 
 // The event's id, which retries and replays from an archive keep (AWS, "EventBridge event structure").
@@ -43,19 +48,28 @@ inline constexpr Recipe s3{
 
 // eventID is unique within its stream.
 inline constexpr Recipe dynamodb_stream{"DynamoDB stream", "dynamodb_stream", "eventID && [eventSourceARN, eventID]",
-                                        "", true};
+                                        "", Over::record};
 
 // Shard and sequence number.
-inline constexpr Recipe kinesis{"Kinesis stream", "kinesis", "eventID && [eventSourceARN, eventID]", "", true};
+inline constexpr Recipe kinesis{"Kinesis stream", "kinesis", "eventID && [eventSourceARN, eventID]", "", Over::record};
 
 // Every delivery of a message has its id. A message that is sent twice has two ids.
-inline constexpr Recipe sqs{"SQS", "sqs", "messageId && [eventSourceARN, messageId]", "", true};
+inline constexpr Recipe sqs{"SQS", "sqs", "messageId && [eventSourceARN, messageId]", "", Over::record};
 
 // The sender's id of a message. The queue itself detects duplicates for only five minutes.
 inline constexpr Recipe sqs_fifo{"SQS FIFO", "sqs_fifo",
                                  "attributes.MessageDeduplicationId && [eventSourceARN, attributes.MessageGroupId, "
                                  "attributes.MessageDeduplicationId]",
-                                 "", true};
+                                 "", Over::record};
+
+// A notification of SNS in a queue's message. SNS may deliver a notification more than once, each time as another
+// message, with another message id. With raw message delivery the body has no ids: use a field of it.
+inline constexpr Recipe sns_in_sqs{"SNS in SQS", "sns_in_sqs", "TopicArn && MessageId && [TopicArn, MessageId]",
+                                   "Message", Over::payload};
+
+// Amazon MSK and other Kafkas. The offsets of a topic that was made again repeat, its timestamps do not. The cluster is
+// not in the record: a function of two clusters needs a name for each (BatchOptions::name), or KeySource::id.
+inline constexpr Recipe kafka{"Kafka", "kafka", "topic && [topic, partition, offset, timestamp]", "", Over::record};
 
 // For a task whose Parameters add "once": {"execution.$": "$$.Execution.Id", "state.$": "$$.State.Name", "entered.$":
 // "$$.State.EnteredTime"}, and in a Map state "item.$": "$$.Map.Item.Index". Retries of the state keep all of them.
@@ -100,7 +114,24 @@ inline constexpr Recipe alb{"Load balancer", "alb",
                             "[httpMethod, path, headers.\"x-amzn-oidc-identity\", headers.\"idempotency-key\"]",
                             "[httpMethod, not_null(queryStringParameters, `null`), not_null(body, `null`)]"};
 
-inline constexpr std::array<Recipe, 12> all{event_bridge,   sns,      s3,       dynamodb_stream, kinesis, sqs, sqs_fifo,
-                                            step_functions, rest_api, http_api, function_url,    alb};
+// The principal that VPC Lattice has authenticated, which needs an auth policy (AWS_IAM). Of an assumed role it is the
+// session, as for function URLs. Version 1 has it in a header, with the rest of the identity.
+inline constexpr Recipe vpc_lattice_v1{
+    "VPC Lattice, version 1", "vpc_lattice_v1",
+    "raw_path && headers.\"idempotency-key\" && headers.\"x-amzn-lattice-identity\" && [method, raw_path, "
+    "headers.\"x-amzn-lattice-identity\", headers.\"idempotency-key\"]",
+    "[not_null(query_string_parameters, `null`), not_null(body, `null`)]"};
+inline constexpr Recipe vpc_lattice_v2{"VPC Lattice, version 2", "vpc_lattice_v2",
+                                       "requestContext.serviceArn && headers.\"idempotency-key\"[0] && "
+                                       "requestContext.identity.principal && [method, path, "
+                                       "requestContext.identity.principal, headers.\"idempotency-key\"[0]]",
+                                       "[not_null(queryStringParameters, `null`), not_null(body, `null`)]"};
+
+inline constexpr std::array<Recipe, 16> all{event_bridge,    sns,        s3,
+                                            dynamodb_stream, kinesis,    sqs,
+                                            sqs_fifo,        sns_in_sqs, kafka,
+                                            step_functions,  rest_api,   http_api,
+                                            function_url,    alb,        vpc_lattice_v1,
+                                            vpc_lattice_v2};
 
 }  // namespace once::lambda::recipes

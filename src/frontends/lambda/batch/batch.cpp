@@ -92,8 +92,9 @@ Batch::Batch(Engine& engine, BatchOptions options) : engine_(engine), options_(s
                                 .input_without = options_.input_without});
 }
 
-void Batch::take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload) const {
-  if (!disabled_) keys_->take(item, name, record, payload);
+void Batch::take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload,
+                     const std::optional<queues::Elsewhere>& elsewhere) const {
+  if (!disabled_) keys_->take(item, name, record, payload, elsewhere);
 }
 
 // One batch. Threads take records that are ready. A record that ends may make two others ready: the next in its order,
@@ -126,7 +127,7 @@ class Batch::Run {
     }
   }
 
-  std::string run() {
+  std::string run(Again again) {
     {
       // This thread works too, and alone if no other can be started.
       const std::lock_guard lock(mutex_);
@@ -134,6 +135,7 @@ class Batch::Run {
     }
     work();
     threads_.clear();  // Joins.
+    if (again == Again::batch) check_all_done();
     return response();
   }
 
@@ -381,13 +383,23 @@ class Batch::Run {
                               .why = slot.end.why});
   }
 
+  void check_all_done() const {
+    const auto failed = std::ranges::find_if(slots_, [](const Slot& slot) { return slot.end.reported; });
+    if (failed == slots_.end()) return;
+    throw FunctionError(std::string(errors::records_failed),
+                        "record " + failed->item.id + " is not done: " + std::string(to_string(failed->end.end)) +
+                            (failed->end.why.empty() ? "" : ", " + failed->end.why) +
+                            "; all records must come again, and those that are done will not run");
+  }
+
   [[nodiscard]] std::string response() const {
     std::string out = R"({"batchItemFailures":[)";
     std::set<std::string_view> ids;
     for (const Slot& slot : slots_) {
       if (!slot.end.reported || !ids.insert(slot.item.id).second) continue;
       if (ids.size() > 1) out += ',';
-      out += R"({"itemIdentifier":)" + text::json::quoted(slot.item.id) + "}";
+      out += R"({"itemIdentifier":)" +
+             (slot.item.identifier.empty() ? text::json::quoted(slot.item.id) : slot.item.identifier) + "}";
     }
     return out + "]}";
   }
@@ -404,8 +416,8 @@ class Batch::Run {
   std::vector<std::jthread> threads_;
 };
 
-std::string Batch::run(std::vector<BatchItem> items, const Invocation& invocation) const {
-  return Run(*this, std::move(items), invocation).run();
+std::string Batch::run(std::vector<BatchItem> items, const Invocation& invocation, Again again) const {
+  return Run(*this, std::move(items), invocation).run(again);
 }
 
 }  // namespace once::lambda

@@ -1,6 +1,7 @@
 // Shared by batches of all sources: completed options, keys, and the run of one batch.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,7 +18,8 @@ namespace once::lambda {
 
 // One record, ready to be run.
 struct BatchItem : queues::KeyedRecord {
-  bool streamed = false;  // It comes again, even if done, if an earlier one is reported.
+  bool streamed = false;   // It comes again, even if done, if an earlier one is reported.
+  std::string identifier;  // JSON, the itemIdentifier of batchItemFailures. Empty: `id`, as a string.
   std::function<Result(Context&)> work;
 };
 
@@ -27,10 +29,18 @@ class Batch {
   Batch(Engine& engine, BatchOptions options);
 
   // As RecordKeys::take(), if anything is claimed.
-  void take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload) const;
+  void take_key(BatchItem& item, std::string_view name, std::string_view record, std::string_view payload,
+                const std::optional<queues::Elsewhere>& elsewhere = std::nullopt) const;
+
+  // What the source can send again.
+  enum class Again : std::uint8_t {
+    records,  // Those in batchItemFailures.
+    batch,    // Only all records: throws FunctionError(records_failed) if one is reported.
+  };
 
   // Runs the items and returns the response.
-  [[nodiscard]] std::string run(std::vector<BatchItem> items, const Invocation& invocation) const;
+  [[nodiscard]] std::string run(std::vector<BatchItem> items, const Invocation& invocation,
+                                Again again = Again::records) const;
 
   [[nodiscard]] const BatchOptions& options() const noexcept { return options_; }
 

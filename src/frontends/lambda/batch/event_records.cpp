@@ -110,30 +110,68 @@ std::string_view member_text(std::string_view object, std::string_view name) {
   return found;
 }
 
-std::vector<EventRecord> event_records(std::string_view event, std::pmr::memory_resource& arena,
-                                       std::string_view service) {
-  namespace json = text::json;
-  json::Value tree;
+namespace {
+
+namespace json = text::json;
+
+json::Value parse_batch(std::string_view event, std::pmr::memory_resource& arena, std::string_view service) {
   try {
     // Lenient, because one faulty record must not make the others fail: each is read strictly later.
-    tree = json::parse(event, {.unique_names = false, .exact_numbers = false, .lone_surrogates = true}, arena,
+    return json::parse(event, {.unique_names = false, .exact_numbers = false, .lone_surrogates = true}, arena,
                        "the event");
   } catch (const Exception& error) {
     refuse_batch(service, error.what());
   }
-  const json::Value records = tree.member("Records");
-  if (records.kind() != json::Kind::array) refuse_batch(service, "the event has no array 'Records'");
-  std::vector<EventRecord> out;
-  out.reserve(records.elements().size());
-  TextWalk(member_text(event, "Records")).elements([&](std::string_view text) { out.push_back({text, {}}); });
-  if (out.size() != records.elements().size()) {
-    refuse_batch(service, "the name 'Records' is written with escapes");
-  }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i].lenient = records.elements()[i];
-    if (out[i].lenient.kind() != json::Kind::object) {
-      refuse_batch(service, "record " + std::to_string(i) + " of the event is not an object");
+}
+
+// Appends the elements of the array that `text` has and that was parsed as `array`.
+void append_records(std::string_view text, const json::Value& array, std::string_view service,
+                    std::vector<EventRecord>& out) {
+  std::vector<std::string_view> texts;
+  texts.reserve(array.elements().size());
+  TextWalk(text).elements([&](std::string_view element) { texts.push_back(element); });
+  if (texts.size() != array.elements().size()) refuse_batch(service, "a name of the event is written with escapes");
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (array.elements()[i].kind() != json::Kind::object) {
+      refuse_batch(service, "record " + std::to_string(out.size()) + " of the event is not an object");
     }
+    out.push_back({texts[i], array.elements()[i]});
+  }
+}
+
+// True if it is a bare array, whose elements are then in `out`.
+bool append_piped(std::string_view event, const json::Value& tree, std::string_view service, EventRecords& out) {
+  if (tree.kind() != json::Kind::array) return false;
+  out.piped = true;
+  append_records(event, tree, service, out.records);
+  return true;
+}
+
+}  // namespace
+
+EventRecords event_records(std::string_view event, std::pmr::memory_resource& arena, std::string_view service) {
+  const json::Value tree = parse_batch(event, arena, service);
+  EventRecords out;
+  if (append_piped(event, tree, service, out)) return out;
+  const json::Value records = tree.member("Records");
+  if (records.kind() != json::Kind::array) refuse_batch(service, "the event is no array and has no array 'Records'");
+  append_records(member_text(event, "Records"), records, service, out.records);
+  return out;
+}
+
+EventRecords grouped_records(std::string_view event, std::pmr::memory_resource& arena, std::string_view service,
+                             json::Value& tree) {
+  tree = parse_batch(event, arena, service);
+  EventRecords out;
+  if (append_piped(event, tree, service, out)) return out;
+  const json::Value groups = tree.member("records");
+  if (groups.kind() != json::Kind::object) refuse_batch(service, "the event is no array and has no object 'records'");
+  const std::string_view text = member_text(event, "records");
+  for (const json::Member& group : groups.members()) {
+    if (group.value.kind() != json::Kind::array) {
+      refuse_batch(service, "'" + std::string(group.name) + "' of the event is not an array");
+    }
+    append_records(member_text(text, group.name), group.value, service, out.records);
   }
   return out;
 }

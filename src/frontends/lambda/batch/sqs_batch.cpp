@@ -29,7 +29,7 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
   return [maker](std::string_view event, const lambda::Invocation& invocation) {
     const lambda::InvocationSpan span(invocation);
     std::pmr::monotonic_buffer_resource arena;
-    const std::vector<lambda::EventRecord> records = lambda::event_records(event, arena, sqs_service);
+    const std::vector<lambda::EventRecord> records = lambda::event_records(event, arena, sqs_service).records;
     std::vector<Message> messages(records.size());
     std::vector<lambda::BatchItem> items(records.size());
     for (std::size_t i = 0; i < records.size(); ++i) {
@@ -56,7 +56,8 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work)
         item.poison = error.what();
         continue;
       }
-      maker->batch.take_key(item, deduplicates ? deduplication_name(messages[i]) : item.name, text, messages[i].body);
+      maker->batch.take_key(item, deduplicates ? deduplication_name(messages[i]) : item.name, text, messages[i].body,
+                            payload_elsewhere(messages[i]));
       item.trace = messages[i].trace();
       item.work = [&work = maker->work, &message = messages[i]](Context& context) { return work(message, context); };
     }

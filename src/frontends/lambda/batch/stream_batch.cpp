@@ -31,12 +31,18 @@ struct Heads {
   std::string order_key;
 };
 
+// EventBridge Pipes has the members of `kinesis` in the record itself.
+Value kinesis_of(const Value& record) {
+  const Value nested = record.member("kinesis");
+  return nested.is_null() ? record : nested;
+}
+
 Heads heads_of(const Value& tree, std::size_t number) {
   const std::string where = "record " + std::to_string(number) + " of the event";
   const std::string_view service = tree.member("eventSource").string_or_empty();
   Heads heads;
   if (service == "aws:kinesis") {
-    const Value kinesis = tree.member("kinesis");
+    const Value kinesis = kinesis_of(tree);
     heads.source = Change::Source::kinesis;
     heads.sequence_number = kinesis.member("sequenceNumber").string_or_empty();
     heads.order_key = kinesis.member("partitionKey").string_or_empty();
@@ -68,7 +74,7 @@ Change read_change(std::string_view record, const Heads& heads) {
   change.sequence_number = heads.sequence_number;
   change.json = record;
   if (change.source == Change::Source::kinesis) {
-    const Value data = tree.member("kinesis").member("data");
+    const Value data = kinesis_of(tree).member("data");
     if (data.kind() != Kind::string) throw Exception(ErrorKind::misuse, "the record has no data");
     change.partition_key = heads.order_key;
     auto bytes = text::decode_base64(data.text());
@@ -109,14 +115,14 @@ lambda::Handler batch_of(Engine& engine, BatchOptions options, ChangeWork work) 
   return [maker](std::string_view event, const lambda::Invocation& invocation) {
     const lambda::InvocationSpan span(invocation);
     std::pmr::monotonic_buffer_resource arena;
-    const std::vector<lambda::EventRecord> records = lambda::event_records(event, arena, stream_service);
+    const auto [records, piped] = lambda::event_records(event, arena, stream_service);
     std::vector<Change> changes(records.size());
     std::vector<lambda::BatchItem> items(records.size());
     for (std::size_t i = 0; i < records.size(); ++i) {
       const std::string_view text = records[i].text;
       const Heads heads = heads_of(records[i].lenient, i);
       lambda::BatchItem& item = items[i];
-      item.id = heads.sequence_number;
+      item.id = piped ? heads.event_id : heads.sequence_number;
       item.name = heads.stream_arn + "/" + heads.event_id;
       item.order = order_of(maker->batch.options().order, heads);
       item.json = text;

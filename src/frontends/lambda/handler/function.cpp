@@ -69,8 +69,9 @@ Policy handler_policy(const Engine& engine, const std::optional<Policy>& own, ke
 void refuse_event(const std::string& why) { throw FunctionError(std::string(errors::invalid_event), why); }
 
 bool retry_helps(std::string_view error_type) noexcept {
-  constexpr std::array<std::string_view, 5> passing{errors::conflict, errors::claim_lost, errors::store_unavailable,
-                                                    errors::not_recorded, errors::no_time_left};
+  constexpr std::array<std::string_view, 6> passing{errors::conflict,     errors::claim_lost,
+                                                    errors::not_recorded, errors::store_unavailable,
+                                                    errors::no_time_left, errors::records_failed};
   return std::ranges::find(passing, error_type) != passing.end();
 }
 

@@ -49,7 +49,8 @@ class HttpHandler {
     std::string principal;
     if (rules.protect && rules.principal.takes_given() &&
         std::ranges::find(rules.methods, request.method) != rules.methods.end()) {
-      principal = http.principal(principal_, own_principal_);
+      principal =
+          http.is_lattice() && !own_principal_ ? http.lattice_principal() : http.principal(principal_, own_principal_);
     }
     request.principal = principal;
     Examination examination = endpoint->rules().examine(request);

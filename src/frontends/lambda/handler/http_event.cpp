@@ -38,9 +38,54 @@ HttpEvent::Form form_of(const Value& event) {
   }
   if (!context.member("http").is_null()) return HttpEvent::Form::http_api;
   if (event.member("httpMethod").kind() == Kind::string) return HttpEvent::Form::rest;
+  if (event.member("method").kind() == Kind::string) {
+    if (event.member("raw_path").kind() == Kind::string) return HttpEvent::Form::lattice_v1;
+    for (const std::string_view arn : {"targetGroupArn", "serviceArn", "serviceNetworkArn"}) {
+      if (context.member(arn).kind() == Kind::string) return HttpEvent::Form::lattice_v2;
+    }
+  }
   refuse_event(
-      "the event is not from API Gateway (REST or HTTP API), a function URL or a load balancer: it has neither "
-      "requestContext.http nor httpMethod; for other events use once::lambda::idempotent()");
+      "the event is not from API Gateway (REST or HTTP API), a function URL, a load balancer or VPC Lattice: it has "
+      "neither requestContext.http nor httpMethod, nor a method and raw_path or a requestContext of VPC Lattice; for "
+      "other events use once::lambda::idempotent()");
+}
+
+// What the services call the parts of a request.
+struct Names {
+  std::string_view method;
+  std::string_view path;
+  std::string_view query;
+  std::string_view is_base64;
+};
+
+constexpr Names names_of(HttpEvent::Form form) noexcept {
+  using Form = HttpEvent::Form;
+  switch (form) {
+    case Form::lattice_v1:
+      return {"method", "raw_path", "query_string_parameters", "is_base64_encoded"};
+    case Form::lattice_v2:
+      return {"method", "path", "queryStringParameters", "isBase64Encoded"};
+    case Form::rest:
+    case Form::http_api:
+    case Form::alb:
+    case Form::alb_multi_value:
+      break;
+  }
+  return {"httpMethod", "path", "queryStringParameters", "isBase64Encoded"};
+}
+
+// A field of the header x-amzn-lattice-identity: "Principal=arn:...; SessionName=x; Type=AWS_IAM". Empty if it is
+// missing, or there more than once: then a client may have sent one of them.
+std::string_view identity_field(std::string_view header, const std::string& field) {
+  const std::string named = field + "=";
+  const std::size_t at = header.find(named);
+  if (at == std::string_view::npos || header.find(named, at + 1) != std::string_view::npos) return {};
+  const std::size_t before = header.find_last_not_of(' ', at == 0 ? 0 : at - 1);
+  if (at != 0 && before != std::string_view::npos && header[before] != ';') return {};  // The end of another name.
+  std::string_view value = header.substr(at + named.size());
+  value = value.substr(0, value.find(';'));
+  const std::size_t last = value.find_last_not_of(' ');
+  return last == std::string_view::npos ? std::string_view() : value.substr(0, last + 1);
 }
 
 std::string_view text_of(const Value& value, std::string_view name) {
@@ -208,6 +253,12 @@ std::string_view without_session(std::string_view text) noexcept {
   return text.substr(0, text.find('/', role + assumed.size()));
 }
 
+void append_principal_text(std::string_view text, char kind, std::string& out) {
+  out += std::to_string(text.size());
+  out += kind;
+  out += text;
+}
+
 // Appends the selected texts with their lengths. False: null.
 bool append_principal(const Value& value, bool sessions, std::string& out) {
   switch (value.kind()) {
@@ -216,10 +267,8 @@ bool append_principal(const Value& value, bool sessions, std::string& out) {
       return false;
     case Kind::string:
     case Kind::number: {
-      const std::string_view text = sessions ? value.text() : without_session(value.text());
-      out += std::to_string(text.size());
-      out += value.kind() == Kind::string ? 's' : 'n';
-      out += text;
+      append_principal_text(sessions ? value.text() : without_session(value.text()),
+                            value.kind() == Kind::string ? 's' : 'n', out);
       return true;
     }
     default:
@@ -249,9 +298,8 @@ std::string target_path(std::string_view path) {
 
 HttpEvent::HttpEvent(std::string_view event)
     : arena_(first_.data(), first_.size()), root_(parse_event(event, arena_)), form_(form_of(root_)) {
-  const Value context = root_.member("requestContext");
-  request_.method =
-      form_ == Form::http_api ? text_member(context.member("http"), "method") : text_member(root_, "httpMethod");
+  request_.method = form_ == Form::http_api ? text_member(root_.member("requestContext").member("http"), "method")
+                                            : text_member(root_, names_of(form_).method);
   if (request_.method.empty()) refuse_event("the event has no method");
   read_target();
   read_headers();
@@ -269,14 +317,23 @@ void HttpEvent::read_target() {
     request_.target = keep(std::move(target));
     return;
   }
-  std::string target = target_path(text_member(root_, "path"));
-  const Value multiple = root_.member("multiValueQueryStringParameters");
+  const Names names = names_of(form_);
+  std::string_view path = text_member(root_, names.path);
+  if (is_lattice()) {
+    // VPC Lattice leaves the query on the path. Its parameters have only the last value of a name in version 1.
+    if (const std::size_t mark = path.find('?'); mark != std::string_view::npos) {
+      request_.target = keep(target_path(path.substr(0, mark)) + std::string(path.substr(mark)));
+      return;
+    }
+  }
+  std::string target = target_path(path);
+  const Value multiple = is_lattice() ? Value() : root_.member("multiValueQueryStringParameters");
   std::vector<std::pair<std::string_view, std::string_view>> query;
-  for_each_value(multiple.is_null() ? root_.member("queryStringParameters") : multiple, "query string",
+  for_each_value(multiple.is_null() ? root_.member(names.query) : multiple, "query string",
                  [&](std::string_view name, std::string_view value) { query.emplace_back(name, value); });
   // The order of names is lost, and may differ in a retry. The order of a name's values is kept.
   std::ranges::stable_sort(query, {}, &std::pair<std::string_view, std::string_view>::first);
-  const bool encoded = form_ != Form::rest;  // A load balancer does not decode them.
+  const bool encoded = form_ == Form::alb || form_ == Form::alb_multi_value;  // They do not decode them.
   char separator = '?';
   for (const auto& [name, value] : query) {
     target += std::exchange(separator, '&');
@@ -288,7 +345,8 @@ void HttpEvent::read_target() {
 }
 
 void HttpEvent::read_headers() {
-  const Value multiple = form_ == Form::http_api ? Value() : root_.member("multiValueHeaders");
+  const bool once_only = form_ == Form::http_api || is_lattice();
+  const Value multiple = once_only ? Value() : root_.member("multiValueHeaders");
   for_each_value(multiple.is_null() ? root_.member("headers") : multiple, "headers",
                  [&](std::string_view name, std::string_view value) {
                    request_.headers.push_back({name, value});
@@ -309,11 +367,43 @@ void HttpEvent::read_headers() {
 
 void HttpEvent::read_body() {
   request_.body = text_member(root_, "body");
-  const Value coded = root_.member("isBase64Encoded");
+  const Value coded = root_.member(names_of(form_).is_base64);
   if (coded.kind() != Kind::boolean || !coded.truth()) return;
   auto body = text::decode_base64(request_.body);
   if (!body) refuse_event("the event's body should be Base64, but is not");
   request_.body = keep(*std::move(body));
+}
+
+std::string HttpEvent::lattice_principal() const {
+  std::string out(1, '\0');  // As in principal().
+  bool any = false;
+  const auto append = [&](std::string_view text) {
+    text = without_session(text);
+    if (text.empty()) {
+      out += '-';
+    } else {
+      append_principal_text(text, 's', out);
+      any = true;
+    }
+  };
+  using Field = std::pair<std::string_view, std::string_view>;  // In version 1 and in version 2.
+  constexpr std::array<Field, 6> fields{{{"Principal", "principal"},
+                                         {"X509Issuer/OU", "x509IssuerOu"},
+                                         {"X509Subject/CN", "x509SubjectCn"},
+                                         {"X509SAN/URI", "x509SanUri"},
+                                         {"X509SAN/DNS", "x509SanDns"},
+                                         {"X509SAN/NameCN", "x509SanNameCn"}}};
+  if (form_ == Form::lattice_v2) {
+    const Value identity = root_.member("requestContext").member("identity");
+    for (const Field& field : fields) append(text_member(identity, field.second));
+  } else if (form_ == Form::lattice_v1) {
+    std::string header;
+    for (const once::http::HeaderView& each : request_.headers) {
+      if (once::http::same_name(each.name, "x-amzn-lattice-identity")) header += std::string(each.value) + ";";
+    }
+    for (const Field& field : fields) append(identity_field(header, std::string(field.first)));
+  }
+  return any ? out : std::string();
 }
 
 std::string HttpEvent::principal(const keys::Selector& expression, bool sessions) {
@@ -349,6 +439,10 @@ std::string HttpEvent::response(const once::http::Answer& answer) const {
       if (!list.empty()) append_member("cookies", list, out);
       break;
     }
+    case Form::lattice_v1:
+    case Form::lattice_v2:
+      append_member("headers", single_headers(answer.headers, false), out);
+      break;
     case Form::alb:
     case Form::alb_multi_value: {
       const std::string_view reason = answer.reason.empty() ? reason_of(answer.status) : answer.reason;

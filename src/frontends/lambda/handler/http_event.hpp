@@ -23,6 +23,8 @@ class HttpEvent {
     http_api,         // API Gateway and function URLs, payload format 2.0.
     alb,              // A load balancer,
     alb_multi_value,  // … whose target group has multi-value headers.
+    lattice_v1,       // VPC Lattice, by the event structure version of its target group.
+    lattice_v2,
   };
 
   // Views into `event`, which must outlive it. Throws FunctionError(invalid_event), with the reason.
@@ -31,9 +33,12 @@ class HttpEvent {
   HttpEvent& operator=(const HttpEvent&) = delete;
   ~HttpEvent() = default;
 
-  [[nodiscard]] Form form() const noexcept { return form_; }
+  [[nodiscard]] bool is_lattice() const noexcept { return form_ == Form::lattice_v1 || form_ == Form::lattice_v2; }
   [[nodiscard]] const text::json::Value& root() const noexcept { return root_; }
   [[nodiscard]] const once::http::Request& request() const noexcept { return request_; }
+
+  // Whom VPC Lattice has authenticated, encoded like a list's principal(). "" if nobody, and for other services.
+  [[nodiscard]] std::string lattice_principal() const;
 
   // The expression's value; "" if only nulls. `sessions`: whether to distinguish sessions of an assumed role, in a
   // list. Throws FunctionError(invalid_event) if it fails or selects objects.
