@@ -34,6 +34,7 @@
 // docs/lambda.md says what happens at a timeout, a freeze and a failing store, and which error type means what.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -143,6 +144,11 @@ struct IdempotentOptions {
   std::optional<Policy> policy;
 
   ReplayHook on_replay;
+
+  // idempotent_stream() only: how much of a response is kept in memory and stored. A longer one is sent whole and
+  // leaves a tombstone: a retry gets errors::result_dropped, and nothing runs. A store with a lower limit keeps less:
+  // see Policy::max_inline_bytes and EngineOptions::offload.
+  std::size_t max_stream_bytes = max_event_bytes;
 
   // Empty: the process's, read once when the handler is made. With ONCE_DISABLED every event runs unprotected, and
   // EventKind::unprotected reports it each time. Unset, "", 0, false, no and off leave the protection on.

@@ -1,9 +1,16 @@
 #include <once/frontends/lambda/idempotent.hpp>
 
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <once/engine/exceptions.hpp>
 #include <once/error.hpp>
+#include <once/frontends/lambda/idempotent_stream.hpp>
 #include <once/keys/input_filter.hpp>
 
 #include "frontends/lambda/handler/function.hpp"
@@ -85,18 +92,18 @@ keys::Recipe recipe_of(const Engine& engine, const IdempotentOptions& options, b
   }
 }
 
-class IdempotentHandler {
+class IdempotentCall {
  public:
+  using Work = std::function<Result(Context&)>;
+
   // `environment` must be set.
-  IdempotentHandler(Engine& engine, IdempotentOptions&& options, detail::Work&& work)
+  IdempotentCall(Engine& engine, const IdempotentOptions& options)
       : engine_(engine),
         policy_(handler_policy(engine, options.policy, options.dialect)),
         disabled_(is_disabled(*options.environment)),
         refuses_tenants_(options.dialect != keys::Dialect::native && !options.tenant_in_dialect),
         keys_(recipe_of(engine, options, refuses_missing())),
-        input_(options.input_without),
-        on_replay_(std::move(options.on_replay)),
-        work_(std::move(work)) {
+        input_(options.input_without) {
     check(policy_);
     static_cast<void>(Key(keys_.recipe().scope, std::string(longest_name, '0')));  // Throws if no key can fit.
     if (refuses_missing()) {
@@ -106,8 +113,9 @@ class IdempotentHandler {
     }
   }
 
-  std::string operator()(std::string_view event, const Invocation& invocation) const {
-    if (disabled_) return unprotected(event, invocation);
+  // The outcome has a result. Throws FunctionError without one, and the work's exceptions.
+  [[nodiscard]] Outcome run(std::string_view event, const Invocation& invocation, const Work& work) const {
+    if (disabled_) return engine_.run_unprotected(keys_.recipe().scope, work);
     if (refuses_tenants_ && !invocation.tenant_id.empty()) {
       throw FunctionError(std::string(errors::tenant_not_in_key),
                           "the invocation is tenant '" + invocation.tenant_id +
@@ -115,7 +123,7 @@ class IdempotentHandler {
                               "run: set IdempotentOptions::tenant_in_dialect, whose ids differ from the library's");
     }
     keys::Derived derived = derive(event);
-    if (!derived.key) return unprotected(event, invocation);
+    if (!derived.key) return engine_.run_unprotected(keys_.recipe().scope, work);
     Request request{.key = std::move(*derived.key),
                     .fingerprint = derived.fingerprint,
                     .policy = within_deadline(engine_, policy_, invocation),
@@ -129,7 +137,7 @@ class IdempotentHandler {
     try {
       outcome = engine_.run(std::move(request), [&](Context& context) {
         try {
-          return Result::inlined(work_(event, invocation, context), "application/json");
+          return work(context);
         } catch (const ClaimLost&) {  // Usually from a step of this context.
           throw;
         } catch (...) {  // Only marks it as the work's.
@@ -142,9 +150,7 @@ class IdempotentHandler {
       if (of_work) throw;
       throw_typed();
     }
-    const bool of_another = outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded;
-    if (!of_another || !on_replay_) return std::move(outcome.result.bytes);
-    return on_replay_(std::move(outcome.result.bytes), *outcome.record);
+    return outcome;
   }
 
  private:
@@ -173,13 +179,6 @@ class IdempotentHandler {
     }
   }
 
-  std::string unprotected(std::string_view event, const Invocation& invocation) const {
-    return engine_
-        .run_unprotected(keys_.recipe().scope,
-                         [&](Context& context) { return Result::inlined(work_(event, invocation, context)); })
-        .result.bytes;
-  }
-
   Engine& engine_;
   const Policy policy_;
   const bool disabled_;
@@ -187,19 +186,142 @@ class IdempotentHandler {
   const keys::KeyDeriver keys_;
   const keys::InputFilter input_;
   std::optional<keys::KeyDeriver> lenient_;  // Without Recipe::require_key, if that is set.
-  const ReplayHook on_replay_;
-  const detail::Work work_;
 };
+
+bool is_of_another(const Outcome& outcome) noexcept {
+  return outcome.kind == Outcome::Kind::replayed || outcome.kind == Outcome::Kind::superseded;
+}
+
+// What the platform has between the head of an HTTP answer and its body (AWS, "Response streaming for Lambda
+// functions").
+constexpr std::string_view http_type = "application/vnd.awslambda.http-integration-response";
+constexpr std::string_view after_head("\0\0\0\0\0\0\0\0", 8);
+
+// Keeps what it passes on.
+class RecordedStream final : public ResponseStream {
+ public:
+  RecordedStream(ResponseStream& to, std::size_t max_bytes) : to_(to), max_bytes_(max_bytes) {}
+
+  void content_type(std::string_view type) override {
+    require_unwritten("content_type()");
+    if (type.size() > Result::max_content_type_bytes) {
+      throw Exception(ErrorKind::misuse, "the content type of a stored response has at most 255 bytes");
+    }
+    to_.content_type(type);
+    type_ = type;
+    bytes_.clear();
+  }
+
+  void http_head(std::string_view json) override {
+    require_unwritten("http_head()");
+    to_.http_head(json);
+    type_ = http_type;
+    bytes_.assign(json).append(after_head);
+  }
+
+  // Does not throw if nobody reads on: the result counts all the same. finish() does.
+  void write(std::string_view bytes) override {
+    if (bytes.empty()) return;
+    if (!broken_) {
+      try {
+        to_.write(bytes);
+      } catch (const Exception& error) {
+        if (error.kind() != ErrorKind::unavailable) throw;
+        broken_ = std::current_exception();
+      }
+    }
+    written_ += bytes.size();
+    if (kept_ && bytes.size() <= max_bytes_ && bytes_.size() <= max_bytes_ - bytes.size()) {
+      bytes_ += bytes;
+    } else {
+      kept_ = false;
+      bytes_ = {};
+    }
+  }
+
+  // The whole response, or a tombstone if it is too large.
+  [[nodiscard]] Result result() const {
+    if (kept_) return Result::inlined(bytes_, type_);
+    Result out;
+    out.content_type = type_;
+    out.placement = Placement::dropped;
+    out.size = written_;
+    return out;
+  }
+
+  [[nodiscard]] bool has_written() const noexcept { return written_ > 0; }
+  void finish() const {
+    if (broken_) std::rethrow_exception(broken_);
+  }
+
+ private:
+  void require_unwritten(const std::string& call) const {
+    if (written_ > 0) throw Exception(ErrorKind::misuse, call + " comes before the first write()");
+  }
+
+  ResponseStream& to_;
+  const std::size_t max_bytes_;
+  std::string type_;
+  std::string bytes_;  // The head of an HTTP answer, and what was written.
+  std::uint64_t written_ = 0;
+  bool kept_ = true;
+  std::exception_ptr broken_;
+};
+
+// Writes a stored response.
+void replay(const Result& result, ResponseStream& response) {
+  std::string_view bytes = result.bytes;
+  const std::size_t head = result.content_type == http_type ? bytes.find(after_head) : std::string_view::npos;
+  if (head != std::string_view::npos) {
+    response.http_head(bytes.substr(0, head));
+    bytes.remove_prefix(head + after_head.size());
+  } else if (!result.content_type.empty()) {
+    response.content_type(result.content_type);
+  }
+  response.write(bytes);
+}
 
 }  // namespace
 
 Handler detail::make_idempotent(Engine& engine, IdempotentOptions options, Work work) {
   if (!work) throw Exception(ErrorKind::misuse, "lambda::idempotent() was given an empty function");
   options.environment = environment_or_process(options.environment);
-  auto handler = std::make_shared<const IdempotentHandler>(engine, std::move(options), std::move(work));
-  return [handler = std::move(handler)](std::string_view event, const Invocation& invocation) {
+  const auto call = std::make_shared<const IdempotentCall>(engine, options);
+  const auto shared_work = std::make_shared<const Work>(std::move(work));
+  return [call, shared_work, on_replay = std::move(options.on_replay)](std::string_view event,
+                                                                       const Invocation& invocation) {
     const InvocationSpan span(invocation);
-    return (*handler)(event, invocation);
+    Outcome outcome = call->run(event, invocation, [&](Context& context) {
+      return Result::inlined((*shared_work)(event, invocation, context), "application/json");
+    });
+    if (!is_of_another(outcome) || !on_replay) return std::move(outcome.result.bytes);
+    return on_replay(std::move(outcome.result.bytes), *outcome.record);
+  };
+}
+
+StreamingHandler detail::make_idempotent_stream(Engine& engine, IdempotentOptions options, StreamWork work) {
+  if (!work) throw Exception(ErrorKind::misuse, "lambda::idempotent_stream() was given an empty function");
+  if (options.on_replay) refuse_options("on_replay is for responses that are not streamed");
+  options.environment = environment_or_process(options.environment);
+  const auto call = std::make_shared<const IdempotentCall>(engine, options);
+  const auto shared_work = std::make_shared<const StreamWork>(std::move(work));
+  return [call, shared_work, max_bytes = options.max_stream_bytes](std::string_view event, const Invocation& invocation,
+                                                                   ResponseStream& response) {
+    const InvocationSpan span(invocation);
+    RecordedStream recorded(response, max_bytes);
+    bool ran = false;
+    const Outcome outcome = call->run(event, invocation, [&](Context& context) {
+      ran = true;
+      (*shared_work)(event, invocation, context, recorded);
+      return recorded.result();
+    });
+    if (ran && !is_of_another(outcome)) return recorded.finish();
+    if (recorded.has_written()) {
+      throw FunctionError(std::string(errors::claim_lost),
+                          "the lease was lost while the response was sent, and another attempt's response is stored; "
+                          "a retry gets it");
+    }
+    replay(outcome.result, response);
   };
 }
 
