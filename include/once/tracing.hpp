@@ -6,6 +6,11 @@
 // Spans wait in a bounded queue and are sent by one background thread. A collector that is down, slow or full never
 // delays a call: its spans are sent again for a while, then dropped and counted.
 //
+// On AWS Lambda, spans are sent before the invocation's answer is given, because the platform freezes the process then:
+// for invocations of once::lambda::run() and of handlers made by once. The answer waits for the collector for up to
+// 500 ms, and at most half of the time that is left. After a wait in vain the next answers do not wait, until the
+// collector has taken spans again.
+//
 // In the child of a fork an inherited one sends nothing: its spans are dropped and counted. Make another there.
 #pragma once
 

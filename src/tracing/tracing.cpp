@@ -14,6 +14,7 @@
 #include <once/platform/system.hpp>
 
 #include "aws/http_client.hpp"
+#include "engine/invocation_end.hpp"
 #include "platform/forks.hpp"
 #include "platform/thread.hpp"
 #include "text/number.hpp"
@@ -30,6 +31,7 @@ using Steady = std::chrono::steady_clock;
 constexpr unsigned most_tries = 5;
 constexpr Millis most_backoff{30'000};
 constexpr Millis at_the_end{1'000};  // For the spans that are left.
+constexpr Millis at_invocation_end{500};
 constexpr std::chrono::minutes warning_pause{1};
 
 bool may_pass(const aws::HttpAnswer& answer) {
@@ -46,12 +48,15 @@ Millis retry_after(const aws::HttpAnswer& answer) {
 
 // The queue and its thread, which is started with the first span. In the child of a fork the thread does not exist, and
 // its locks may be held for ever: there it only counts what is dropped, and is not destroyed.
-class Tracing::Exporter {
+class Tracing::Exporter final : public AtInvocationEnd {
  public:
   Exporter(TracingOptions options, tracing::Settings settings)
-      : settings_(std::move(settings)), warn_(std::move(options.warn)), first_retry_(options.first_retry) {}
+      : settings_(std::move(settings)), warn_(std::move(options.warn)), first_retry_(options.first_retry) {
+    enter();
+  }
 
-  ~Exporter() {
+  ~Exporter() override {
+    remove();
     std::unique_lock lock(mutex_);
     end_at_ = Steady::now() + at_the_end;
     changed_.notify_all();
@@ -116,6 +121,23 @@ class Tracing::Exporter {
     return false;
   }
 
+  // The platform freezes the process afterwards, with what waits in it. A collector that did not take the spans in time
+  // is not waited for again until it has taken some.
+  void invocation_ended(Time deadline) noexcept override {
+    if (is_forked()) return;
+    std::unique_lock lock(mutex_);
+    if (queue_.empty() && sending_ == 0) return;
+    Millis most = at_invocation_end;
+    if (deadline != never) {
+      const Time now = std::chrono::floor<Millis>(std::chrono::system_clock::now());
+      most = std::clamp((deadline - now) / 2, Millis{0}, most);
+    }
+    hurry_until_ = Steady::now() + most;
+    changed_.notify_all();
+    if (lags_ || most == Millis{0}) return;
+    lags_ = !idle_.wait_until(lock, hurry_until_, [&] { return queue_.empty() && sending_ == 0; });
+  }
+
   [[nodiscard]] bool is_forked() const noexcept { return forks() != forks_; }
   [[nodiscard]] bool is_flushing() const { return end_at_.has_value() || Steady::now() < flush_until_; }
 
@@ -129,7 +151,9 @@ class Tracing::Exporter {
         changed_.wait(lock, [&] { return !queue_.empty() || end_at_; });
         continue;
       }
-      const auto is_due = [&] { return queue_.size() >= settings_.max_batch || is_flushing(); };
+      const auto is_due = [&] {
+        return queue_.size() >= settings_.max_batch || is_flushing() || Steady::now() < hurry_until_;
+      };
       if (!is_due() && Steady::now() < due_) {
         changed_.wait_until(lock, due_);
         continue;
@@ -160,6 +184,7 @@ class Tracing::Exporter {
       if (!answer.error && answer.status >= 200 && answer.status < 300) {
         const std::uint64_t rejected = std::min<std::uint64_t>(tracing::rejected_spans(answer.body), batch.size());
         counts_.exported += batch.size() - rejected;
+        lags_ = false;
         if (rejected != 0) drop(rejected, "the collector refused them");
         return;
       }
@@ -255,6 +280,8 @@ class Tracing::Exporter {
   std::size_t sending_ = 0;
   Steady::time_point due_;
   Steady::time_point flush_until_;
+  Steady::time_point hurry_until_;            // Spans are sent without delay, and tried again as usual.
+  bool lags_ = false;                         // An invocation has waited for the collector in vain.
   std::optional<Steady::time_point> end_at_;  // The destructor runs.
   Counts counts_;
   std::uint64_t told_ = 0;

@@ -20,6 +20,7 @@
 #include <once/engine/exceptions.hpp>
 #include <once/stores/memory.hpp>
 
+#include "engine/invocation_end.hpp"
 #include "proxy/wire.hpp"
 
 namespace once {
@@ -300,6 +301,51 @@ TEST_F(TracingTest, ACollectorThatIsDownOrSilentChangesNoCall) {
     EXPECT_EQ(asked, 1);
   }
   over.open();
+}
+
+// The platform freezes the process after the invocation, and the spans in it.
+TEST_F(TracingTest, SpansAreSentWhenAnInvocationEnds) {
+  start();
+  environment_["OTEL_BSP_SCHEDULE_DELAY"] = "3600000";
+  const Tracing traces = tracing();
+  Engine pay = engine(traces);
+  pay.run("order-17", {}, [] { return std::string("done"); });
+  EXPECT_EQ(traces.counts().exported, 0U);
+  // As often as a loaded machine needs: each waits for a moment only.
+  while (traces.counts().exported < 2) tell_invocation_end(never);
+  EXPECT_EQ(spans().size(), 2U);
+  tell_invocation_end(never);  // Nothing waits.
+  EXPECT_EQ(wait_for_requests(1), 1U);
+}
+
+TEST_F(TracingTest, ASilentCollectorDoesNotHoldAnInvocation) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool answers = false;
+  server_ = std::make_unique<proxy::Upstream>([&](proxy::Line& line) {
+    while (line.read_request()) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return answers; });
+      if (!line.write(proxy::answer_text("200 OK", "{}"))) return;
+    }
+  });
+  environment_["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:" + std::to_string(server_->port());
+  environment_["OTEL_EXPORTER_OTLP_TIMEOUT"] = "600000";
+  const Tracing traces = tracing();
+  Engine pay = engine(traces);
+  for (int i = 0; i < 3; ++i) {
+    pay.run("order-" + std::to_string(i), {}, [] { return std::string("done"); });
+    tell_invocation_end(never);   // Returns, or this test does not end.
+    tell_invocation_end(Time{});  // Its deadline is over.
+  }
+  EXPECT_EQ(traces.counts().exported, 0U);
+  EXPECT_EQ(traces.counts().dropped, 0U);
+  {
+    const std::lock_guard lock(mutex);
+    answers = true;
+    changed.notify_all();
+  }
+  while (traces.counts().exported < 6) tell_invocation_end(never);
 }
 
 TEST_F(TracingTest, AnEngineMayOutliveIt) {

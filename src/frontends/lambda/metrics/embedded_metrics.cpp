@@ -17,6 +17,7 @@
 #include <once/platform/system.hpp>
 
 #include "engine/event_metrics.hpp"
+#include "engine/invocation_end.hpp"
 #include "frontends/lambda/handler/function.hpp"
 #include "frontends/lambda/metrics/invocation_span.hpp"
 #include "platform/line_sink.hpp"
@@ -188,7 +189,7 @@ class EmbeddedMetrics::Book final : public AtInvocationEnd {
   }
 
  private:
-  void invocation_ended() noexcept override { flush(); }
+  void invocation_ended(Time /*deadline*/) noexcept override { flush(); }
 
   // Of the row; empty: that of the function alone.
   std::string scope_of(std::string_view key) {

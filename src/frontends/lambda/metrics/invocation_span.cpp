@@ -1,57 +1,29 @@
 #include "frontends/lambda/metrics/invocation_span.hpp"
 
 #include <atomic>
-#include <mutex>
-#include <vector>
+
+#include "engine/invocation_end.hpp"
 
 namespace once::lambda {
 
 namespace {
 
-thread_local int open_spans = 0;  // Of this thread.
-
-struct Told {
-  std::mutex mutex;
-  std::vector<AtInvocationEnd*> all;  // Under that mutex.
-  std::atomic<bool> any{false};       // Spares a function without metrics the mutex.
-  std::atomic<int> running{0};        // Threads with an open span.
-};
-
-Told& told() {
-  static Told instance;
-  return instance;
-}
+thread_local int open_spans = 0;               // Of this thread.
+std::atomic<int> threads_with_open_spans = 0;  // Of the process.
 
 }  // namespace
 
 InvocationSpan::InvocationSpan(const Invocation& invocation)
-    : within_({.deadline = invocation.deadline, .tenant = invocation.tenant_id}) {
-  if (open_spans++ == 0) ++told().running;
+    : within_({.deadline = invocation.deadline, .tenant = invocation.tenant_id}), deadline_(invocation.deadline) {
+  if (open_spans++ == 0) ++threads_with_open_spans;
 }
 
 InvocationSpan::~InvocationSpan() {
   if (--open_spans != 0) return;
-  Told& list = told();
-  --list.running;
-  if (!list.any) return;
-  const std::lock_guard lock(list.mutex);
-  for (AtInvocationEnd* const one : list.all) one->invocation_ended();
+  --threads_with_open_spans;
+  tell_invocation_end(deadline_);
 }
 
-bool InvocationSpan::any_runs() noexcept { return told().running != 0; }
-
-void AtInvocationEnd::enter() {
-  Told& list = told();
-  const std::lock_guard lock(list.mutex);
-  list.all.push_back(this);
-  list.any = true;
-}
-
-void AtInvocationEnd::remove() noexcept {
-  Told& list = told();
-  const std::lock_guard lock(list.mutex);
-  std::erase(list.all, this);
-  list.any = !list.all.empty();
-}
+bool InvocationSpan::any_runs() noexcept { return threads_with_open_spans != 0; }
 
 }  // namespace once::lambda
