@@ -28,6 +28,42 @@ variable "large_result_days" {
   description = "After how many days a large result is deleted. More than the longest retention of a record."
 }
 
+variable "function_zip" {
+  type        = string
+  default     = null
+  description = "A zip with the program `bootstrap`, as `make lambda` makes it, for a function with its role. Null makes none."
+}
+
+variable "function_name" {
+  type        = string
+  default     = "once"
+  description = "The name of that function."
+}
+
+variable "function_architecture" {
+  type        = string
+  default     = "x86_64"
+  description = "x86_64 or arm64: what its program was built for."
+}
+
+variable "function_timeout" {
+  type        = number
+  default     = 30
+  description = "Its timeout in seconds."
+}
+
+variable "function_metrics" {
+  type        = bool
+  default     = false
+  description = "Let it write its metrics (ONCE_METRICS=emf). CloudWatch charges for them."
+}
+
+variable "count_open_records" {
+  type        = bool
+  default     = false
+  description = "Count overdue and unknown records every five minutes, as CloudWatch metrics. CloudWatch charges for both."
+}
+
 variable "alarm_function" {
   type        = string
   default     = null
@@ -60,5 +96,5 @@ variable "running_at_once" {
 variable "tags" {
   type        = map(string)
   default     = {}
-  description = "Tags of the table, the bucket, the policies and the alarms."
+  description = "Tags of the table, the bucket, the policies, the functions and the alarms."
 }

@@ -1,10 +1,11 @@
-// Stacks with the constructs of deploy/cdk: without and with the bucket, without and with alarms. The folder is named by
-// CDK_OUTDIR.
+// Stacks with the constructs of deploy/cdk: without and with the bucket, without and with alarms, with the counter. The
+// folder is named by CDK_OUTDIR.
 import { App, Stack } from "aws-cdk-lib";
 import * as iam from "aws-cdk-lib/aws-iam";
 import * as lambda from "aws-cdk-lib/aws-lambda";
 import * as sns from "aws-cdk-lib/aws-sns";
 import { OnceAlarms } from "./once-alarms";
+import { OnceCounter } from "./once-counter";
 import { OnceTable } from "./once-table";
 
 const app = new App();
@@ -28,4 +29,6 @@ for (const [name, topic] of [["Alarms", "arn:aws:sns:eu-central-1:123456789012:o
     new OnceAlarms(stack, "Alarms", { function: pay, nothingStartedHours: 0, runningAtOnce: 7 });
   }
 }
+const counted = new Stack(app, "Counter");
+new OnceCounter(counted, "Counter", { once: new OnceTable(counted, "Once", { tableName: "once" }) });
 app.synth();

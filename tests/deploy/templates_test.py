@@ -98,6 +98,12 @@ def alarms_form(all_properties):
     return forms
 
 
+def counter_form(code, runtime, memory, timeout, variables, schedule, policy):
+    """The scheduled function that counts open records."""
+    return {"code": code, "runtime": runtime, "memory": memory, "timeout": timeout, "variables": variables,
+            "schedule": schedule, "policy": policy}
+
+
 # --- CloudFormation
 
 
@@ -181,7 +187,8 @@ class Template:
     def attribute(self, resource, name):
         kind = self.template["Resources"][resource]["Type"]
         return {("AWS::DynamoDB::Table", "Arn"): TABLE_ARN, ("AWS::S3::Bucket", "Arn"): BUCKET_ARN,
-                ("AWS::IAM::Role", "Arn"): resource, ("AWS::SQS::Queue", "Arn"): resource}[kind, name]
+                ("AWS::IAM::Role", "Arn"): resource, ("AWS::SQS::Queue", "Arn"): resource,
+                ("AWS::Lambda::Function", "Arn"): resource, ("AWS::Events::Rule", "Arn"): resource}[kind, name]
 
     def table(self):
         (table,) = self.resources("AWS::DynamoDB::Table")
@@ -201,6 +208,30 @@ class Template:
 
     def alarms(self):
         return alarms_form(self.resources("AWS::CloudWatch::Alarm"))
+
+    def counter(self):
+        """The scheduled function that counts open records, or nothing."""
+        functions = [one for one in self.resources("AWS::Lambda::Function") if one["Runtime"].startswith("python")]
+        if functions:
+            (function,) = functions
+            code = function["Code"]["ZipFile"]
+            (rule,) = self.resources("AWS::Events::Rule")
+            (invoker,) = self.resources("AWS::Lambda::Permission")
+            assert (invoker["Action"], invoker["Principal"]) == ("lambda:InvokeFunction", "events.amazonaws.com")
+            schedule = rule["ScheduleExpression"]
+            documents = [one["PolicyDocument"] for role in self.resources("AWS::IAM::Role") for one in role.get("Policies", [])]
+            documents += [one["PolicyDocument"] for one in self.resources("AWS::IAM::Policy")
+                          if "Counter" in str(one["PolicyName"])]
+        else:
+            functions = [one for one in self.resources("AWS::Serverless::Function") if "InlineCode" in one]
+            if not functions:
+                return None
+            (function,) = functions
+            code = function["InlineCode"]
+            schedule = function["Events"]["Schedule"]["Properties"]["Schedule"]
+            documents = function["Policies"]
+        return counter_form(code, function["Runtime"], function["MemorySize"], function["Timeout"],
+                            function["Environment"]["Variables"], schedule, policy_form(*documents))
 
     def outputs(self):
         return {name: self.resolve(one["Value"]) for name, one in self.template["Outputs"].items()}
@@ -289,7 +320,8 @@ class Module:
         if text.startswith("join("):
             separator, *parts = re.findall(r'"([^"]*)"', text)
             return separator.join(parts)
-        return {"aws_dynamodb_table.this.arn": TABLE_ARN, "statement.value.arn": BUCKET_ARN}[text]
+        return {"aws_dynamodb_table.this.arn": TABLE_ARN, "aws_dynamodb_table.this.name": self.variables["table_name"],
+                "statement.value.arn": BUCKET_ARN, "local.store": "the store"}.get(text, "${" + text + "}")
 
     def table(self):
         body = self.one("resource", "aws_dynamodb_table", "this")
@@ -369,6 +401,33 @@ class Module:
             found.append(properties)
         return alarms_form(found)
 
+    def counter(self):
+        counted = "${var.count_open_records ? 1 : 0}"
+        kinds = ("aws_iam_role", "aws_iam_role_policy", "aws_lambda_function", "aws_cloudwatch_event_rule",
+                 "aws_cloudwatch_event_target", "aws_lambda_permission")
+        role, policy, function, rule, target, invoker = (self.one("resource", kind, "counter") for kind in kinds)
+        log = self.one("resource", "aws_iam_role_policy_attachment", "counter_log")
+        for body in (role, policy, function, rule, target, invoker, log):
+            assert body["count"] == counted, body
+        if not self.variables["count_open_records"]:
+            return None
+        source = self.one("data", "archive_file", "counter")["source_file"]
+        assert source == '"${path.module}/open_records.py"' and self.plain(function["handler"]) == "open_records.handler"
+        assert policy["policy"] == "${data.aws_iam_policy_document.counter.json}"
+        assert policy["role"] == "${aws_iam_role.counter[0].id}" and function["role"] == "${aws_iam_role.counter[0].arn}"
+        assert role["assume_role_policy"] == "${local.lambda_trust}" and log["policy_arn"] == "${local.lambda_log_policy}"
+        assert target["arn"] == "${aws_lambda_function.counter[0].arn}"
+        assert (self.plain(invoker["action"]), self.plain(invoker["principal"])) == ("lambda:InvokeFunction", "events.amazonaws.com")
+        (environment,) = function["environment"]
+        (document,) = self.one("data", "aws_iam_policy_document", "counter")["statement"]
+        return counter_form(
+            (DEPLOY / "terraform/open_records.py").read_text(), self.value(function["runtime"]), function["memory_size"],
+            function["timeout"], {name: self.value("${" + value + "}") for name, value in environment["variables"].items()
+                                  if not name.startswith("__")},
+            self.value(rule["schedule_expression"]),
+            policy_form({"Statement": [{"Sid": self.value(document["sid"]), "Effect": "Allow", "Action": self.value(document["actions"]),
+                                        "Resource": self.value(document["resources"])[0]}]}))
+
     def dimensions(self, body):
         return [{"Name": name, "Value": self.value("${" + value + "}" if value.startswith("var.") else value)}
                 for name, value in body["dimensions"].items() if not name.startswith("__")]
@@ -418,7 +477,7 @@ def synthesise(folder):
                               stderr=subprocess.STDOUT, timeout=300, check=False)
         if done.returncode:
             raise AssertionError(f"{command}: {done.stdout}")
-    return {name: out / f"{name}.template.json" for name in ("Plain", "Large", "Alarms", "QuietAlarms")}
+    return {name: out / f"{name}.template.json" for name in ("Plain", "Large", "Alarms", "QuietAlarms", "Counter")}
 
 
 class Templates(unittest.TestCase):
@@ -571,6 +630,45 @@ class Templates(unittest.TestCase):
             self.assertIn(f"docs/handbook.md#{section}", handbook_sections())
             self.assertTrue(alarm["AlarmDescription"].endswith(f"What to do: docs/handbook.md#{section}"))
 
+    def counters(self):
+        return {
+            "cloudformation.yaml": load("cloudformation.yaml", CountOpenRecords="true").counter(),
+            "sam.yaml": load("sam.yaml", CountOpenRecords="true").counter(),
+            "terraform": Module(count_open_records=True).counter(),
+            "cdk": Template(json.loads(self.cdk["Counter"].read_text())).counter(),
+        }
+
+    def test_counters_are_alike(self):
+        counters = self.counters()
+        expected = counters["terraform"]
+        self.assertEqual(expected["variables"], {"TABLE": "once"})
+        self.assertEqual(expected["schedule"], "rate(5 minutes)")
+        self.assertEqual(expected["policy"], {"OnceIndex": program_policy("all", False)["OnceIndex"]})
+        self.assertLessEqual(len(expected["code"]), 4096)  # CloudFormation's limit of a ZipFile.
+        for name, one in counters.items():
+            with self.subTest(template=name):
+                self.assertEqual(one, expected)
+        for name, template in self.all(False).items():
+            self.assertIsNone(template.counter(), name)
+
+    def test_terraform_has_a_function_and_its_role(self):
+        module = Module(function_zip="payment.zip", function_metrics=True)
+        names = (("aws_iam_role", "function"), ("aws_iam_role_policy_attachment", "function_worker"),
+                 ("aws_iam_role_policy_attachment", "function_log"), ("aws_lambda_function", "this"))
+        role, worker, log, function = (module.one("resource", *name) for name in names)
+        for body in (role, worker, log, function):
+            self.assertEqual(body["count"], "${var.function_zip == null ? 0 : 1}")
+        self.assertEqual(worker["policy_arn"], "${aws_iam_policy.worker.arn}")
+        self.assertEqual((worker["role"], log["role"]), ("${aws_iam_role.function[0].name}",) * 2)
+        self.assertEqual(function["role"], "${aws_iam_role.function[0].arn}")
+        self.assertEqual((module.value(function["runtime"]), module.value(function["handler"])), ("provided.al2023", "bootstrap"))
+        self.assertEqual(function["filename"], "${var.function_zip}")
+        (environment,) = function["environment"]
+        variables = {name: value for name, value in environment["variables"].items() if not name.startswith("__")}
+        self.assertEqual(set(variables), {"ONCE_STORE", "ONCE_METRICS"})
+        self.assertIn("local.store", variables["ONCE_STORE"])
+        self.assertEqual(module.one("output", "store")["value"], "${local.store}")
+
     def test_outputs_are_urls_that_the_program_takes(self):
         for name in ("cloudformation.yaml", "sam.yaml"):
             for flag, url in (("false", f"dynamodb://once?region={REGION}"),
@@ -719,6 +817,42 @@ class Deployed(unittest.TestCase):
             self.assertEqual([one["Key"].startswith("results/") for one in objects], [True])
 
 
+    def test_the_counter_counts_what_the_program_counts(self):
+        with emulator.running() as endpoint, tempfile.TemporaryDirectory() as folder:
+            environment = emulator.environment(endpoint) | {
+                "ONCE_STORE": "dynamodb://once", "TABLE": "once", "PYTHONPATH": str(DEPLOY / "terraform"),
+                "PYTHONDONTWRITEBYTECODE": "1"}
+
+            def run(*command, code=0):
+                done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                      timeout=300, check=False)
+                self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+                return done.stdout
+
+            def count():
+                line = json.loads(run(PYTHON, "-c", "import open_records; open_records.handler({}, None)"))
+                (about,) = line["_aws"]["CloudWatchMetrics"]
+                self.assertEqual((about["Namespace"], about["Dimensions"], line["TableName"]), ("once", [["TableName"]], "once"))
+                names = [one["Name"] for one in about["Metrics"]]
+                self.assertEqual(names, ["once_records_overdue", "once_records_unknown"])
+                return [line[name] for name in names]
+
+            run(PROGRAM, "table", "create")
+            self.assertEqual(count(), [0, 0])
+            for number in range(12):  # In several partitions of the index.
+                run(PROGRAM, "run", "--key", f"held-{number}", "--on-exit", "3=hold", "--", "sh", "-c", "exit 3", code=3)
+                run(PROGRAM, "run", "--key", f"done-{number}", "--", "true")
+            pipe = pathlib.Path(folder, "pipe")
+            os.mkfifo(pipe)
+            begun = [subprocess.Popen([PROGRAM, "run", "--key", key, *expect, "--", "cat", pipe], env=environment)
+                     for key, expect in (("slow", ("--expect", "1ms")), ("patient", ("--expect", "1h")), ("plain", ()))]
+            while len(json.loads(run(PROGRAM, "ls", "--state", "running", "--json"))) < len(begun):
+                pass
+            self.assertEqual(count(), [1, 12])
+            for one in begun:
+                one.kill()  # Its guard ends the command.
+                one.wait()
+
     def test_cloudwatch_takes_the_alarms(self):
         """By its API, as moto's CloudFormation knows none: boto3 checks the names and types of all members."""
         wanted = load("cloudformation.yaml", AlarmFunction="pay", AlarmTopic=TOPIC_ARN).resources("AWS::CloudWatch::Alarm")
@@ -754,9 +888,10 @@ class Linters(unittest.TestCase):
         declared = {f"var.{name}" for (name,), _ in module.all("variable")}
         declared |= {".".join(labels) for labels, _ in module.all("resource")}
         declared |= {"data." + ".".join(labels) for labels, _ in module.all("data")}
-        used = set(re.findall(r"\bvar\.\w+|\bdata\.aws_\w+\.\w+|(?<!data\.)\baws_\w+\.\w+", text))
+        used = set(re.findall(r"\bvar\.\w+|\bdata\.(?:aws|archive)_\w+\.\w+|(?<!data\.)\baws_\w+\.\w+", text))
         ends = {f"{kind}.{name}" for kind, name in (labels for labels, _ in module.all("resource"))
-                if kind.startswith(("aws_s3_bucket_", "aws_cloudwatch_"))}  # Nothing refers to these.
+                if kind.startswith(("aws_s3_bucket_", "aws_cloudwatch_metric_alarm", "aws_cloudwatch_event_target",
+                                    "aws_iam_role_policy", "aws_lambda_permission"))}  # Nothing refers to these.
         self.assertEqual(used, declared - ends)
         for (name,), body in module.all("variable"):
             self.assertLessEqual({"type", "default", "description"}, set(body), name)
