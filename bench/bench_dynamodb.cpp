@@ -201,7 +201,7 @@ void measure_all(bool tls, int calls) {
       attempt, once::EffectivePolicy{}, once::Stamp(once::system_clock()->now(), 0), nullptr, once::Verdict::execute));
   measure("store's write" + over, calls, 64, [&](int, std::function<void(bool)> done) {
     store->insert(record, [done = std::move(done)](const once::Answer& answer) {
-      done(answer.status == once::Answer::Status::done);
+      done(answer.status == once::AnswerStatus::done);
     });
   });
 

@@ -74,7 +74,7 @@ void fill(Store& store, std::size_t count) {
       record.finished_at = now;
     }
     store.insert(share(std::move(record)), [&](const Answer& answer) {
-      if (answer.status != Answer::Status::done) failed = true;
+      if (answer.status != AnswerStatus::done) failed = true;
       --left;
     });
     while (count - i < left && left > 10'000) std::this_thread::yield();

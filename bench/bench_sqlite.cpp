@@ -184,11 +184,11 @@ Load cycles(once::Store& store, unsigned threads, Seconds how_long) {
         Record record = once::claimed(attempt(), policy, once::Stamp(now, 0), nullptr, once::Verdict::execute);
         const once::Seen seen{record.owner, record.revision, 0};
         const Answer claim = once::blocking::insert(store, record);
-        if (claim.status != Answer::Status::done) give_up(claim);
+        if (claim.status != AnswerStatus::done) give_up(claim);
         once::complete(record, once::Result::inlined(result), policy, once::Stamp(now, 0));
         const Answer finish =
             once::blocking::replace(store, std::move(record), {seen.owner, seen.revision, claim.place});
-        if (finish.status != Answer::Status::done) give_up(finish);
+        if (finish.status != AnswerStatus::done) give_up(finish);
         times[i].push_back(std::chrono::duration<float>(std::chrono::steady_clock::now() - start).count());
       }
     });
@@ -222,7 +222,7 @@ void fill(once::Store& store, std::uint64_t count) {
     once::complete(record, once::Result::inlined(result), policy, once::Stamp(now, 0));
     room.acquire();
     store.insert(once::share(std::move(record)), [&room](const Answer& answer) {
-      if (answer.status != Answer::Status::done) give_up(answer);
+      if (answer.status != AnswerStatus::done) give_up(answer);
       room.release();
     });
   }

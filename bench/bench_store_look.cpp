@@ -270,10 +270,9 @@ void write_postgresql() {
     for (int i = 0; i < many; ++i) {
       Record record = testing::plain_record("pay#" + std::to_string(i * 0x9E3779B97F4A7C15U) + name);
       const Seen seen = testing::seen_of(record);
-      if (blocking::insert(*store, record).status != Answer::Status::done) throw std::runtime_error("cannot insert");
+      if (blocking::insert(*store, record).status != AnswerStatus::done) throw std::runtime_error("cannot insert");
       complete(record, Result::inlined("{\"charge\":\"ch_1\"}"), EffectivePolicy{}, Stamp(record.created_at, 1));
-      if (blocking::replace(*store, record, seen).status != Answer::Status::done)
-        throw std::runtime_error("no replace");
+      if (blocking::replace(*store, record, seen).status != AnswerStatus::done) throw std::runtime_error("no replace");
     }
     const std::uint64_t bytes =
         shell.number("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '" + before + "')::bigint");
@@ -312,7 +311,7 @@ void look_at_dynamodb(std::uint64_t records, bool with_index) {
                                      : State::completed;
     if (record.state == State::completed)
       record.result = Result::inlined("{\"charge\":\"ch_" + std::to_string(i) + "\"}");
-    if (blocking::insert(*store, record).status != Answer::Status::done) throw std::runtime_error("cannot insert");
+    if (blocking::insert(*store, record).status != AnswerStatus::done) throw std::runtime_error("cannot insert");
     bytes += record_bytes(record);
   }
   std::printf("DynamoDB (the fake), %s: %s records, about %s KiB\n", with_index ? "with the index" : "without it",

@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::shared_ptr<once::Store> store = once::stores::make_memory_store();
   const once::Record one = record_of("one", once::State::unknown);
   for (const once::Record& record : {one, record_of("two", once::State::completed)}) {
-    need(once::blocking::insert(*store, record).status == once::Answer::Status::done);
+    need(once::blocking::insert(*store, record).status == once::AnswerStatus::done);
   }
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   const bool by_links = rest.find("{cookie}") != std::string_view::npos;  // Then programs are refused.

@@ -73,7 +73,7 @@ class File {
     record.steps = {{"first", "1"}, {"second", "22"}};
     record.result = once::Result::inlined("result", "text/plain");
     key = record.key;
-    need(once::blocking::insert(*store, record).status == once::Answer::Status::done);
+    need(once::blocking::insert(*store, record).status == once::AnswerStatus::done);
     need(sqlite3_open(options.path.c_str(), &raw) == SQLITE_OK);
     run("PRAGMA synchronous = OFF; CREATE TEMP TABLE kept AS SELECT * FROM records");
   }
@@ -131,7 +131,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   file.run("COMMIT");
 
   const once::Answer answer = once::blocking::get(*file.store, file.key);
-  if (answer.status == once::Answer::Status::failed) need(answer.error.kind == once::ErrorKind::corrupt);
+  if (answer.status == once::AnswerStatus::failed) need(answer.error.kind == once::ErrorKind::corrupt);
   if (answer.record) need(answer.record->key == file.key);
   const once::ListPage page = once::blocking::list(*file.store, {});
   if (page.error) need(page.error->kind == once::ErrorKind::corrupt);

@@ -44,14 +44,14 @@ struct World {
     record.steps = {{"first", "1"}};
     record.history.entries = {{.what = "released", .who = "me", .why = "because"}};
     record.result = once::Result::inlined("result", "text/plain");
-    need(once::blocking::insert(*store, record).status == Answer::Status::done);
+    need(once::blocking::insert(*store, record).status == AnswerStatus::done);
     sealed = *once::blocking::get(*below, record.key).record;
   }
 
   void put(const std::string& bytes) const {
     Record changed = sealed;
     changed.result.bytes = bytes;
-    need(once::blocking::replace(*below, changed, {changed.owner, changed.revision}).status == Answer::Status::done);
+    need(once::blocking::replace(*below, changed, {changed.owner, changed.revision}).status == AnswerStatus::done);
   }
 
   once::Store* below = nullptr;
@@ -63,7 +63,7 @@ struct World {
 void check(const World& world, const std::string& bytes) {
   world.put(bytes);
   const Answer answer = once::blocking::get(*world.store, world.record.key);
-  if (answer.status == Answer::Status::failed) {
+  if (answer.status == AnswerStatus::failed) {
     need(answer.error.kind == once::ErrorKind::corrupt);
     need(answer.error.message.find("order-17") == std::string::npos);
     need(answer.error.message.size() < 500);

@@ -80,10 +80,10 @@ std::string digest_of(const Record& record) {
 
 ordered_json answer_line(std::uint64_t id, const Answer& answer) {
   ordered_json line{{"t", monotonic_ns()}, {"r", id}};
-  line["a"] = answer.status == Answer::Status::done      ? "done"
-              : answer.status == Answer::Status::refused ? "refused"
-                                                         : to_string(answer.error.kind);
-  if (answer.status == Answer::Status::failed) {
+  line["a"] = answer.status == AnswerStatus::done      ? "done"
+              : answer.status == AnswerStatus::refused ? "refused"
+                                                       : to_string(answer.error.kind);
+  if (answer.status == AnswerStatus::failed) {
     line["why"] = answer.error.message;
   } else {
     line["n"] = told(answer.record.get());

@@ -16,7 +16,7 @@ namespace once::proof {
 
 namespace {
 
-using Status = Answer::Status;
+using Status = AnswerStatus;
 
 // Those of the worker itself (worker.cpp), then those of this file.
 constexpr std::array<std::string_view, 8> of_the_worker = {

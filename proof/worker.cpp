@@ -197,7 +197,7 @@ class Worker {
     const Seen condition = before == nullptr ? Seen{} : Seen{before->owner, before->revision};
     if (what < 25) {
       answer = blocking::get(*store_, key);
-      if (answer.status == Answer::Status::done) seen[key] = answer.record;
+      if (answer.status == AnswerStatus::done) seen[key] = answer.record;
       return;
     }
     if (before == nullptr || what < 35) {
@@ -210,8 +210,8 @@ class Worker {
       answer = blocking::remove(*store_, key, condition);
       next.revision = 0;
     }
-    if (answer.status == Answer::Status::refused) seen[key] = answer.record;
-    if (answer.status == Answer::Status::done) seen[key] = next.revision == 0 ? nullptr : share(std::move(next));
+    if (answer.status == AnswerStatus::refused) seen[key] = answer.record;
+    if (answer.status == AnswerStatus::done) seen[key] = next.revision == 0 ? nullptr : share(std::move(next));
   }
 
   // ---- Calls of the engine.
@@ -329,7 +329,7 @@ class Worker {
     const std::string name = draw(chance).second;
     const std::string tenant = chance.percent(50) ? "a" : "b";
     const Answer answer = blocking::get(*store_, Key(tenant, name).stored());
-    if (answer.status != Answer::Status::done || answer.record == nullptr) return;
+    if (answer.status != AnswerStatus::done || answer.record == nullptr) return;
     const Record& seen = *answer.record;
     const Stamp stamp(operate::now(*store_, *system_clock()), chance.bits());
     const operate::Reason reason{"operator", "the proof"};

@@ -127,7 +127,7 @@ class Client {
       record.holder = "host.example:12345";
       const auto claimed = std::make_shared<const once::Record>(std::move(record));
       store_->insert(claimed, [this, claimed, now, done = std::move(done)](const once::Answer& inserted) mutable {
-        if (inserted.status != once::Answer::Status::done) return done(false);
+        if (inserted.status != once::AnswerStatus::done) return done(false);
         ++runs_;
         auto finished = std::make_shared<once::Record>(*claimed);
         finished->state = once::State::completed;
@@ -137,7 +137,7 @@ class Client {
         finished->result = receipt();
         store_->replace(std::move(finished), {.owner = claimed->owner, .revision = claimed->revision},
                         [done = std::move(done)](const once::Answer& replaced) {
-                          done(replaced.status == once::Answer::Status::done);
+                          done(replaced.status == once::AnswerStatus::done);
                         });
       });
     });

@@ -64,7 +64,7 @@ struct Resolution {
   Result result;
   Failure failure;
   Millis retention{
-      86'400'000};           // Up to forever. How long from now the result is replayed, or the released record is kept.
+      86'400'000};  // Up to keep_forever. How long from now the result is replayed, or the released record is kept.
   bool any_payload = false;  // released: the next caller may send another payload. Otherwise the fingerprint stays.
   // Also change a record with a live claim or a result. The holder's writes are refused from then on, but its work may
   // go on. A result that is there is lost.

@@ -49,7 +49,7 @@ enum class Label : std::uint8_t {
 //   once::idempotent(engine, {.name = "report", .policy = {.lease = std::chrono::minutes(5)}}, report);  // Kept 72 h.
 struct Policy {
   std::optional<Millis> lease = {};      // How long a claim is respected without renewal. 10 ms to 24 h.
-  std::optional<Millis> retention = {};  // How long a result is replayed. 1 ms to 10 years, or forever.
+  std::optional<Millis> retention = {};  // How long a result is replayed. 1 ms to 10 years, or keep_forever.
   // The same for failures: stored exceptions (OnThrow::store), Claim::fail(), and HTTP answers of 400 or more. Default:
   // `retention`.
   std::optional<Millis> failure_retention = {};

@@ -32,14 +32,16 @@ struct Seen {
   std::uint64_t place = 0;  // Answer::place of that record, or 0: a hint to find it faster.
 };
 
+// How one of the four operations ended. Not named Status, which is a macro of X11's headers.
+enum class AnswerStatus : std::uint8_t {
+  done,     // insert, replace, remove: durable now. get: Answer::record is the stored one, or empty.
+  refused,  // The condition did not hold and nothing was changed. Answer::record is the one in the way, or empty.
+  failed,   // See Answer::error.
+};
+
 // The answer to any of the four operations.
 struct Answer {
-  enum class Status : std::uint8_t {
-    done,     // insert, replace, remove: durable now. get: `record` is the stored one, or empty.
-    refused,  // The condition did not hold and nothing was changed. `record` is the one in the way, or empty.
-    failed,   // See `error`.
-  };
-  Status status = Status::done;
+  AnswerStatus status = AnswerStatus::done;
   RecordPtr record;               // Not returned on done, except by get.
   std::optional<StoreTime> time;  // The store's time, if it reports one.
   std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
@@ -55,10 +57,10 @@ struct Answer {
     return answer;
   }
   static Answer refuse(RecordPtr in_the_way, std::uint64_t place = 0) {
-    return {.status = Status::refused, .record = std::move(in_the_way), .time = {}, .place = place, .error = {}};
+    return {.status = AnswerStatus::refused, .record = std::move(in_the_way), .time = {}, .place = place, .error = {}};
   }
   static Answer fail(ErrorKind kind, std::string message) {
-    return {.status = Status::failed, .record = {}, .time = {}, .place = 0, .error = {kind, std::move(message)}};
+    return {.status = AnswerStatus::failed, .record = {}, .time = {}, .place = 0, .error = {kind, std::move(message)}};
   }
   static Answer cannot_keep(std::string message) {
     Answer answer = fail(ErrorKind::misuse, std::move(message));

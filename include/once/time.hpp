@@ -23,8 +23,9 @@ inline constexpr std::int64_t unix_ms(Time time) noexcept { return time.time_sin
 // For a record that does not expire.
 inline constexpr Time never = Time::max();
 
-// For Policy::retention and Policy::failure_retention: what is kept does not expire.
-inline constexpr Millis forever = Millis::max();
+// For Policy::retention and Policy::failure_retention: what is kept does not expire. Not named `forever`, which is a
+// macro of Qt's headers.
+inline constexpr Millis keep_forever = Millis::max();
 
 // Whether a record with this expiry has expired. `never` does not expire.
 inline constexpr bool is_expired(Time expires_at, Time now) noexcept {

@@ -235,7 +235,7 @@ void ClaimMachine::handed_back(Outcome outcome, Actions& out, FinishDone done) {
 
 void ClaimMachine::read(Answer&& answer, Actions& out) {
   if (!handed_out_) return;
-  if (answer.status == Answer::Status::failed) {
+  if (answer.status == AnswerStatus::failed) {
     tell(Notice::store_error, claimed_at_, out, nullptr, answer.error);
     if (outcome_ == Outcome::committed) return find_handed_out(nullptr, out);
     return leave_handed_out(std::move(answer.error), out);
@@ -365,7 +365,7 @@ void ClaimMachine::fit(Record& next) const {
 }
 
 bool ClaimMachine::looks_at_time(const Answer& answer) const noexcept {
-  return answer.status != Answer::Status::done || !current_ || !is_finish(current_->op) || current_->op == Op::fence;
+  return answer.status != AnswerStatus::done || !current_ || !is_finish(current_->op) || current_->op == Op::fence;
 }
 
 void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out) {
@@ -373,15 +373,15 @@ void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out)
   if (ended_ && current_->op == Op::renew) return current_.reset();  // The handed-out finish has ended.
   // After a failed try the write needs its result again.
   const bool took_result = current_->op == Op::complete || current_->op == Op::fail;
-  if (took_result && answer.status != Answer::Status::done) *result_ = sent.next->result;
+  if (took_result && answer.status != AnswerStatus::done) *result_ = sent.next->result;
   // Also after a refusal: the network may have delivered it twice, and this is the answer to the second one.
-  if (answer.status != Answer::Status::done && !doubtful_.next) may_be_stored_.push_back(sent.next->revision);
+  if (answer.status != AnswerStatus::done && !doubtful_.next) may_be_stored_.push_back(sent.next->revision);
   switch (answer.status) {
-    case Answer::Status::done:
+    case AnswerStatus::done:
       return on_written(std::move(sent), answer.place, moment, out);
-    case Answer::Status::refused:
+    case AnswerStatus::refused:
       return on_refused(std::move(answer.record), answer.place, std::move(sent), moment, out);
-    case Answer::Status::failed:
+    case AnswerStatus::failed:
       return on_failed(std::move(answer), std::move(sent), moment, out);
   }
 }

@@ -290,8 +290,8 @@ void check(const Policy& policy) {
   };
   using std::chrono::hours;
   within(policy.lease, Millis{10}, hours{24}, "lease");
-  if (policy.retention != forever) within(policy.retention, Millis{1}, hours{24 * 3653}, "retention");
-  if (policy.failure_retention != forever) {
+  if (policy.retention != keep_forever) within(policy.retention, Millis{1}, hours{24 * 3653}, "retention");
+  if (policy.failure_retention != keep_forever) {
     within(policy.failure_retention, Millis{1}, hours{24 * 3653}, "failure_retention");
   }
   within(policy.expected, Millis{1}, hours{24 * 3653}, "expected");

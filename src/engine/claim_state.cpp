@@ -374,7 +374,7 @@ void ClaimState::look_up_loss(FinishDone done, std::string missed) {
   };
   auto look = std::make_shared<Look>(Look{std::move(done), std::move(missed)});
   core_->options.store->get(key(), [self = shared_from_this(), look](Answer&& answer) {
-    if (answer.status == Answer::Status::failed) {
+    if (answer.status == AnswerStatus::failed) {
       self->tell(EventKind::store_error, nullptr, &answer.error, self->core_->uptime());
       return look->done({.kind = Finish::Kind::lost, .record = nullptr, .error = std::move(answer.error)});
     }

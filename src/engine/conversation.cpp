@@ -130,14 +130,13 @@ void Conversation::replace(Self self, RecordPtr next, const Record& seen, std::u
 void Conversation::on_answer(Self self, Answer&& answer, Uptime sent) {
   core_->learn(answer, sent);
   // Also a refused claim may be stored: the network may deliver it again, when nothing is in its way.
-  if (answer.status != Answer::Status::done &&
-      (ask_ == Ask::insert || ask_ == Ask::claim_over || ask_ == Ask::correct)) {
+  if (answer.status != AnswerStatus::done && (ask_ == Ask::insert || ask_ == Ask::claim_over || ask_ == Ask::correct)) {
     attempt_.may_be_stored.push_back(written_->revision);
   }
   switch (answer.status) {
-    case Answer::Status::done:
+    case AnswerStatus::done:
       return on_done(std::move(self), std::move(answer));
-    case Answer::Status::refused:
+    case AnswerStatus::refused:
       if (++refusals_ > max_refusals) {
         return on_failed(std::move(self), {ErrorKind::corrupt, "the store refused " + std::to_string(refusals_) +
                                                                    " conditional writes of one claim in a row"});
@@ -146,7 +145,7 @@ void Conversation::on_answer(Self self, Answer&& answer, Uptime sent) {
       // No record: it was removed meanwhile, or the store could not return it.
       if (ask_ == Ask::insert) return read(std::move(self));
       return must_draw_owner() ? end_seen(nullptr, answer.place) : insert(std::move(self));
-    case Answer::Status::failed:
+    case AnswerStatus::failed:
       // Our claim, which could not be corrected, is also in the store.
       if (answer.error.kind == ErrorKind::in_doubt || ask_ == Ask::correct) in_doubt_ = true;
       return on_failed(std::move(self), std::move(answer.error));

@@ -74,7 +74,7 @@ class Local {
     try {
       if (!core_.moment().told) {  // Nothing is decided by the host's clock.
         const Answer asked = read();
-        if (asked.status == Answer::Status::failed) return failed(asked.error);
+        if (asked.status == AnswerStatus::failed) return failed(asked.error);
       }
       for (unsigned refusals = 0; refusals < most_local_refusals; ++refusals) {
         const Stamp stamp = core_.stamp(core_.moment().now);
@@ -92,8 +92,8 @@ class Local {
         std::optional<Answer> answer = transaction_.write(*next, where ? &*where : nullptr, left_to_wait());
         if (!answer) return conflict();
         core_.learn(*answer, sent);
-        if (answer->status == Answer::Status::failed) return failed(answer->error);
-        if (answer->status == Answer::Status::done) {
+        if (answer->status == AnswerStatus::failed) return failed(answer->error);
+        if (answer->status == AnswerStatus::done) {
           claimed_ = std::move(next);
           if (verdict_ != Verdict::mark_unknown) return std::nullopt;
           transaction_.commit();
@@ -162,7 +162,7 @@ class Local {
 
   RecordPtr look_after_doubt(RecordPtr completion, const Error& error) {
     const Answer asked = read();
-    const bool is_there = asked.status != Answer::Status::failed && asked.record != nullptr &&
+    const bool is_there = asked.status != AnswerStatus::failed && asked.record != nullptr &&
                           asked.record->owner == attempt_->owner && asked.record->state == State::completed;
     if (is_there) return completion;
     tell(EventKind::unrecorded, claimed_, &error);

@@ -326,7 +326,7 @@ class Move {
       const std::vector<Answer> answers = get_all(to_.store, records);
       for (std::size_t at = 0; at < records.size(); ++at) {
         const Answer& answer = answers[at];
-        if (answer.status == Answer::Status::failed) throw Exception(answer.error);
+        if (answer.status == AnswerStatus::failed) throw Exception(answer.error);
         if (answer.record == nullptr || !(*answer.record == records[at])) {
           throw Exception(ErrorKind::corrupt, "the record '" + text::printable(records[at].key) +
                                                   "' is not the same in " + to_.name() +

@@ -252,14 +252,14 @@ void look(const std::shared_ptr<Change>& change, Error doubt);
 void write(const std::shared_ptr<Change>& change) {
   change->store.replace(change->next, change->seen, [change](Answer answer) {
     switch (answer.status) {
-      case Answer::Status::done:
+      case AnswerStatus::done:
         return finish(change, Applied::Kind::done, std::move(change->next));
-      case Answer::Status::refused:
+      case AnswerStatus::refused:
         if (change->doubts > 0 && answer.record && is_ours(*answer.record, *change->next)) {
           return finish(change, Applied::Kind::done, std::move(change->next));
         }
         return finish(change, Applied::Kind::changed, std::move(answer.record));
-      case Answer::Status::failed:
+      case AnswerStatus::failed:
         if (answer.error.kind == ErrorKind::in_doubt) return look(change, std::move(answer.error));
         // An earlier try may still arrive.
         if (change->doubts > 0) {
@@ -275,7 +275,7 @@ void write(const std::shared_ptr<Change>& change) {
 void look(const std::shared_ptr<Change>& change, Error doubt) {
   if (++change->doubts > doubt_tries) return finish(change, Applied::Kind::failed, nullptr, std::move(doubt));
   change->store.get(change->next->key, [change, doubt = std::move(doubt)](Answer answer) mutable {
-    if (answer.status == Answer::Status::failed) {
+    if (answer.status == AnswerStatus::failed) {
       return finish(change, Applied::Kind::failed, nullptr, std::move(doubt));
     }
     if (answer.record && is_ours(*answer.record, *change->next)) {
@@ -313,7 +313,7 @@ struct Removal {
 // Under its condition it can be tried again: a removal that took place leaves nothing that it holds for.
 void take_away(const std::shared_ptr<Removal>& removal) {
   removal->store.remove(removal->key, removal->seen, [removal](Answer answer) {
-    const bool failed = answer.status == Answer::Status::failed;
+    const bool failed = answer.status == AnswerStatus::failed;
     if (failed && answer.error.kind == ErrorKind::in_doubt && ++removal->doubts <= doubt_tries) {
       return take_away(removal);
     }
@@ -321,7 +321,7 @@ void take_away(const std::shared_ptr<Removal>& removal) {
     if (failed) {
       applied.kind = Applied::Kind::failed;
       if (removal->doubts > 0) applied.error.kind = ErrorKind::in_doubt;
-    } else if (answer.status == Answer::Status::refused && (applied.record || removal->doubts == 0)) {
+    } else if (answer.status == AnswerStatus::refused && (applied.record || removal->doubts == 0)) {
       applied.kind = Applied::Kind::changed;
     }
     Callback<void(Applied)> done = std::move(removal->done);
@@ -454,8 +454,8 @@ Swept sweep(Store& store, const SweepOptions& options) {
       for (Record& record : page.records) {
         if (record.result.placement != Placement::offloaded) continue;
         Answer answer = blocking::remove(store, record.key, {.owner = record.owner, .revision = record.revision});
-        if (answer.status == Answer::Status::refused) continue;  // The key is in use again.
-        if (answer.status == Answer::Status::done) {
+        if (answer.status == AnswerStatus::refused) continue;  // The key is in use again.
+        if (answer.status == AnswerStatus::done) {
           swept.removed += 1;
           OffloadAnswer gone = wait_for<OffloadAnswer>([&](Callback<void(OffloadAnswer)> done) {
             options.offload->remove(record.result.location, std::move(done));
@@ -519,7 +519,7 @@ StoreTime learn_now(Store& store, const Clock& clock) {
   if (const auto told = store.time()) return *told;
   if (!store.capabilities().tells_time) return {.now = clock.now()};
   const Answer answer = blocking::get(store, Key("once", "what time is it").stored());
-  if (answer.status == Answer::Status::failed) throw Exception(answer.error);
+  if (answer.status == AnswerStatus::failed) throw Exception(answer.error);
   if (const auto told = store.time()) return *told;
   if (answer.time) return *answer.time;
   throw Exception(ErrorKind::unavailable,

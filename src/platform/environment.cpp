@@ -40,7 +40,7 @@ Policy policy_from_environment(const std::function<void(std::string_view)>& tell
     if (value == nullptr || *value == '\0') return;
     const std::string setting = name + "=" + value;
     const bool is_retention = member == &Policy::retention || member == &Policy::failure_retention;
-    policy.*member = is_retention && std::string_view(value) == "never" ? forever : time_of(value);
+    policy.*member = is_retention && std::string_view(value) == "never" ? keep_forever : time_of(value);
     if (!(policy.*member)) {
       throw Exception(ErrorKind::misuse,
                       setting +

@@ -333,13 +333,13 @@ std::string describe(const Record& record) {
 std::string describe(const Answer& answer) {
   std::string out;
   switch (answer.status) {
-    case Answer::Status::done:
+    case AnswerStatus::done:
       out = "done";
       break;
-    case Answer::Status::refused:
+    case AnswerStatus::refused:
       out = "refused";
       break;
-    case Answer::Status::failed:
+    case AnswerStatus::failed:
       return "failed: " + std::string(once::to_string(answer.error.kind)) + ": " + answer.error.message;
   }
   return out + (answer.record ? ", record " + describe(*answer.record) : ", no record");

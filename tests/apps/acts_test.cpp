@@ -40,7 +40,7 @@ class ActsTest : public ::testing::Test {
     Record record = once::testing::plain_record(Key("pay", name).stored());
     record.state = State::unknown;
     record.expires_at = never;
-    EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   }
 
   static operate::Plan release(const Record& seen, const operate::Reason& reason, Stamp stamp, Millis /*skew*/) {

@@ -324,14 +324,14 @@ TEST_F(BulkTest, LeavesAloneWhatChanged) {
   taken.expires_at = now() + 2h;
   const auto replace = [&](const Record& record, const Record& seen) {
     EXPECT_EQ(blocking::replace(*store, record, {.owner = seen.owner, .revision = seen.revision}).status,
-              Answer::Status::done);
+              AnswerStatus::done);
   };
   replace(taken, lapsed);
   Record changed = settled;
   changed.revision += 1U << 20U;
   replace(changed, settled);
   EXPECT_EQ(blocking::remove(*store, gone.key, {.owner = gone.owner, .revision = gone.revision}).status,
-            Answer::Status::done);
+            AnswerStatus::done);
   const json done = run(planned);
   EXPECT_EQ(done["written"], 1);
   EXPECT_EQ(done["left_alone"], 3);
@@ -367,7 +367,7 @@ TEST_F(BulkTest, LeavesWhatIsNotAsItWasSelected) {
   Record settled = records[0];
   settled.state = State::completed;
   settled.revision = next_revision(settled.revision, 1);
-  EXPECT_EQ(blocking::replace(*store, settled, {records[0].owner, records[0].revision}).status, Answer::Status::done);
+  EXPECT_EQ(blocking::replace(*store, settled, {records[0].owner, records[0].revision}).status, AnswerStatus::done);
   const json removal = plan({{"act", "remove"}, {"keys", keys(records)}, {"tags", tags}});
   EXPECT_EQ(removal["count"], 1);
   EXPECT_EQ(removal["planned"][0]["standing"], "unknown");

@@ -86,7 +86,7 @@ class EventsTest : public OperatorsCase {
     Record next = record;
     next.revision += 1 << 20;
     next.note = "changed";
-    ASSERT_EQ(blocking::replace(*store, next, {record.owner, record.revision}).status, Answer::Status::done);
+    ASSERT_EQ(blocking::replace(*store, next, {record.owner, record.revision}).status, AnswerStatus::done);
   }
 };
 
@@ -106,7 +106,7 @@ TEST_F(EventsTest, TellsARecordAsItIsAndThenEachChange) {
   change(record);
   EXPECT_EQ(client.changed()["tag"], tag_of(stored(record)));
   const Record last = stored(record);
-  ASSERT_EQ(blocking::remove(*store, last.key, {last.owner, last.revision}).status, Answer::Status::done);
+  ASSERT_EQ(blocking::remove(*store, last.key, {last.owner, last.revision}).status, AnswerStatus::done);
   const json gone = client.changed();
   EXPECT_EQ(gone["tag"], nullptr);
   EXPECT_EQ(gone["error"], nullptr);

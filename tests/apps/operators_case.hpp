@@ -45,7 +45,7 @@ class OperatorsCase : public ::testing::Test {
     return keep(std::move(record));
   }
   Record keep(Record record) {
-    EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
     return record;
   }
   Record stored(const Record& record) { return *blocking::get(*store, record.key).record; }

@@ -64,7 +64,7 @@ class Lists : private once::testing::Scratch, public OperatorsCase, public ::tes
   void begin(Record record) {
     ++running_inserts;
     store->insert(share(std::move(record)), [this](const Answer& answer) {
-      EXPECT_EQ(answer.status, Answer::Status::done);
+      EXPECT_EQ(answer.status, AnswerStatus::done);
       --running_inserts;
     });
   }
@@ -100,7 +100,7 @@ class Lists : private once::testing::Scratch, public OperatorsCase, public ::tes
     const Answer found = blocking::get(*store, key);
     ASSERT_TRUE(found.record);
     ASSERT_EQ(blocking::remove(*store, key, once::testing::seen_of(*found.record, found.place)).status,
-              Answer::Status::done);
+              AnswerStatus::done);
   }
   static std::optional<std::string> text_of(const std::string& hex) {
     std::string bytes;

@@ -45,7 +45,7 @@ class SearchTest : public ::testing::Test {
     record.state = State::unknown;
     record.expires_at = never;
     record.label = label;
-    EXPECT_EQ(blocking::insert(*memory, record).status, Answer::Status::done);
+    EXPECT_EQ(blocking::insert(*memory, record).status, AnswerStatus::done);
     return record;
   }
   RecordFound find(const std::string& text) {
@@ -81,7 +81,7 @@ TEST_F(SearchTest, ARecordThatLostItsLabelIsNotChanged) {
   const RecordFound found = find("order-17");
   record.label = "order-18";
   ASSERT_EQ(blocking::replace(*memory, record, {.owner = record.owner, .revision = record.revision}).status,
-            Answer::Status::done);
+            AnswerStatus::done);
   const Changed changed =
       change_record(access, {.stored_key = found.key, .label = found.label, .reason = {.by = "a", .text = "r"}},
                     [](const Record&, const operate::Reason&, Stamp, Millis) -> operate::Plan {

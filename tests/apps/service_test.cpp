@@ -103,7 +103,7 @@ TEST_F(ServiceTest, AskingWritesNothingAndTheAnswerIsKeptForTheRecordAsItIs) {
   EXPECT_EQ(post(record, "resolve", {{"as", "failed"}, {"reason", "r"}, {"dry_run", true}}).status, 200U);
   Record next = stored(record);
   next.revision += 1 << 20;
-  ASSERT_EQ(blocking::replace(*store, next, {record.owner, record.revision}).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*store, next, {record.owner, record.revision}).status, AnswerStatus::done);
   EXPECT_EQ(read(get(path_of(record)))["service"]["says"], nullptr);
   expect_problem(post(record, "reconcile", json::object()), 412, "record-changed", "The service was not asked");
   EXPECT_EQ(questions, 1);
@@ -404,7 +404,7 @@ TEST_F(ServiceTest, ItIsNotedOnWhichAnswerWasActed) {
 TEST_F(ServiceTest, ItIsNotedWhoWasNotAskedAbout) {
   const Record record = unknown("order-17");
   bulk({{"act", "reconcile"}, {"filter", {{"scope", "pay"}}}}, [&] {
-    EXPECT_EQ(blocking::remove(*store, record.key, {record.owner, record.revision}).status, Answer::Status::done);
+    EXPECT_EQ(blocking::remove(*store, record.key, {record.owner, record.revision}).status, AnswerStatus::done);
   });
   const json act = read(get("/v1/acts?act=reconcile"))["acts"][0];
   EXPECT_EQ(act["says"], nullptr);

@@ -87,7 +87,7 @@ class StoreLookTest : public ::testing::Test {
     record.lease_until = never;
     record.expected_until = never;
     change(record);
-    ASSERT_EQ(blocking::insert(*memory, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*memory, record).status, AnswerStatus::done);
   }
   void keep_one_of_each(const std::string& scope) {
     keep(scope, "u", [&](Record& record) {

@@ -76,7 +76,7 @@ class SweeperTest : public ::testing::Test {
     Record record = testing::plain_record(Key("pay", key).stored());
     record.state = State::completed;
     record.expires_at = expires_at;
-    ASSERT_EQ(blocking::insert(*server, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*server, record).status, AnswerStatus::done);
   }
   [[nodiscard]] bool has(const std::string& key) const {
     return blocking::get(*server, Key("pay", key).stored()).record != nullptr;

@@ -36,7 +36,7 @@ TEST(Duration, NothingElse) {
 }
 
 TEST(Duration, OnlyARetentionMayBeNever) {
-  EXPECT_EQ(parse_retention("never", "x"), forever);
+  EXPECT_EQ(parse_retention("never", "x"), keep_forever);
   EXPECT_EQ(parse_retention("24h", "x"), 24h);
   EXPECT_THROW(parse_duration("never", "x"), Exception);
   try {

@@ -287,7 +287,7 @@ class Player {
     Answer answer;
     if (what == "done") return answer;
     if (what == "refused") {
-      answer.status = Answer::Status::refused;
+      answer.status = AnswerStatus::refused;
       answer.record = standing(words.at(0), sent);
       return answer;
     }

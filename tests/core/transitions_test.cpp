@@ -29,7 +29,8 @@ struct Situation {
 void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit) {
   SeededRandom random(20'260'101);
   static const std::vector<Millis> leases = {Millis{10}, Millis{30'000}, std::chrono::hours(24)};
-  static const std::vector<Millis> retentions = {Millis{1}, Millis{60'000}, std::chrono::hours(24 * 3653), forever};
+  static const std::vector<Millis> retentions = {Millis{1}, Millis{60'000}, std::chrono::hours(24 * 3653),
+                                                 keep_forever};
   static const std::vector<Millis> skews = {Millis{0}, Millis{2000}, std::chrono::hours(1)};
   static const std::vector<Time> moments = {Time{Millis{1}}, now, now + std::chrono::hours(24 * 365 * 50)};
   for (int i = 0; i < 3000; ++i) {
@@ -53,7 +54,7 @@ void for_many(const std::function<void(const Situation&, SeededRandom&)>& visit)
   }
 }
 
-Time kept_for(const Situation& s, Millis retention) { return retention == forever ? never : s.at + retention; }
+Time kept_for(const Situation& s, Millis retention) { return retention == keep_forever ? never : s.at + retention; }
 
 // What holds for every record that is in progress.
 void expect_lease_is_kept(const Record& record, const EffectivePolicy& policy) {
@@ -448,11 +449,11 @@ TEST(Policy, ranges_are_checked_by_name) {
   for (const Millis lease : {Millis{-1}, Millis{0}, Millis{9}, Millis{hours(24)} + Millis{1}}) {
     expect_misuse(Policy{.lease = lease}, "lease");
   }
-  for (const Millis retention : {Millis{0}, Millis{-1}, forever - Millis{1}}) {
+  for (const Millis retention : {Millis{0}, Millis{-1}, keep_forever - Millis{1}}) {
     expect_misuse(Policy{.retention = retention}, "policy retention");
     expect_misuse(Policy{.failure_retention = retention}, "policy failure_retention");
   }
-  EXPECT_NO_THROW(check(Policy{.retention = forever, .failure_retention = forever}));
+  EXPECT_NO_THROW(check(Policy{.retention = keep_forever, .failure_retention = keep_forever}));
   for (const Millis wait : {Millis{-1}, Millis{hours(24)} + Millis{1}}) expect_misuse(Policy{.wait = wait}, "wait");
   for (const Millis skew : {Millis{-1}, Millis{hours(1)} + Millis{1}}) expect_misuse(Policy{.skew = skew}, "skew");
   EXPECT_NO_THROW(check(Policy{.wait = Millis{0}, .skew = hours(1)}));

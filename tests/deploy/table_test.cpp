@@ -492,7 +492,7 @@ TEST(Table, ComesAndGoes) {
     record.token = 1;
     record.revision = next_revision(0, 0);
     record.lease_until = record.expires_at = Time{Millis{4'000'000'000'000}};
-    EXPECT_EQ(blocking::insert(*store, record).status, once::Answer::Status::done);
+    EXPECT_EQ(blocking::insert(*store, record).status, once::AnswerStatus::done);
     std::size_t listed = 0;
     ListPage page;
     do {  // Partition by partition of the index, so that pages may be empty.

@@ -99,13 +99,13 @@ TEST_F(DynamoDbStore, EachOperationIsOneRequest) {
   const Record record = plain_record("k");
   Record next = record;
   next.revision = testing::revision_of(2);
-  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
-  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::refused);
-  EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, Answer::Status::done);
-  EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, Answer::Status::refused);
-  EXPECT_EQ(blocking::remove(*store, "k", seen_of(record)).status, Answer::Status::refused);
-  EXPECT_EQ(blocking::get(*store, "k").status, Answer::Status::done);
-  EXPECT_EQ(blocking::remove(*store, "k", seen_of(next)).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
+  EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::refused);
+  EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, AnswerStatus::done);
+  EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, AnswerStatus::refused);
+  EXPECT_EQ(blocking::remove(*store, "k", seen_of(record)).status, AnswerStatus::refused);
+  EXPECT_EQ(blocking::get(*store, "k").status, AnswerStatus::done);
+  EXPECT_EQ(blocking::remove(*store, "k", seen_of(next)).status, AnswerStatus::done);
   EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 4}, {"GetItem", 1}, {"DeleteItem", 2}}));
   EXPECT_EQ(stores::dynamodb_status(*store)->calls, 7U);
 }
@@ -187,7 +187,7 @@ TEST_F(DynamoDbStore, ARefusalWithoutTheItemIsFollowedByAConsistentRead) {
   });
   fake->reset_round_trips();
   const Answer answer = blocking::insert(*store, plain_record("k"));
-  EXPECT_EQ(answer.status, Answer::Status::refused);
+  EXPECT_EQ(answer.status, AnswerStatus::refused);
   EXPECT_EQ(differences(record, *answer.record), "");
   EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 1}, {"GetItem", 1}}));
   EXPECT_THAT(bodies.at(1), HasSubstr("\"ConsistentRead\":true"));
@@ -198,7 +198,7 @@ TEST_F(DynamoDbStore, ARefusalWithoutTheItemIsFollowedByAConsistentRead) {
   EXPECT_EQ(refused.error.kind, ErrorKind::misuse);
   EXPECT_THAT(refused.error.message, HasSubstr("consistent_fallback"));
   const Answer gone = blocking::remove(*strict, "k", {});
-  EXPECT_EQ(gone.status, Answer::Status::refused);
+  EXPECT_EQ(gone.status, AnswerStatus::refused);
   EXPECT_EQ(gone.record, nullptr);
 }
 
@@ -237,7 +237,7 @@ TEST_F(DynamoDbStore, EveryRefusalOfTheServiceSaysWhatToDo) {
     const Record record = plain_record("k");
     for (const Answer& answer :
          {blocking::insert(*store, record), blocking::replace(*store, record, {}), blocking::remove(*store, "k", {})}) {
-      ASSERT_EQ(answer.status, Answer::Status::failed) << c.type;
+      ASSERT_EQ(answer.status, AnswerStatus::failed) << c.type;
       EXPECT_EQ(answer.error.kind, c.write) << c.type;
       EXPECT_THAT(answer.error.message, AllOf(HasSubstr("dynamodb:records: "), HasSubstr(c.says)));
     }
@@ -255,8 +255,8 @@ TEST_F(DynamoDbStore, WhatIsNotDynamoDbIsNeverTakenForSuccess) {
       if (status == 200 && std::string_view(body).starts_with("{")) continue;  // An answer to a write is not read.
       answer_all(status, body);
       const Answer answer = blocking::insert(*store, plain_record("k"));
-      ASSERT_EQ(answer.status, Answer::Status::failed) << status << body;
-      EXPECT_EQ(blocking::get(*store, "k").status, Answer::Status::failed) << status << body;
+      ASSERT_EQ(answer.status, AnswerStatus::failed) << status << body;
+      EXPECT_EQ(blocking::get(*store, "k").status, AnswerStatus::failed) << status << body;
     }
   }
   answer_all(200, "{\"Item\":[]}");
@@ -486,7 +486,7 @@ TEST_F(DynamoDbStore, ASweepDeletesOnlyWhatItSaw) {
   Record next = record;
   next.revision = testing::revision_of(2);
   next.expires_at = never;
-  EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, Answer::Status::done);
+  EXPECT_EQ(blocking::replace(*store, next, seen_of(record)).status, AnswerStatus::done);
   fake->release();
   ASSERT_TRUE(swept.has_value());
   EXPECT_EQ(swept->removed, 0U);
@@ -500,7 +500,7 @@ TEST_F(DynamoDbStore, WhatIsTooLargeIsNotEvenSent) {
   const auto store = open();
   Record record = plain_record("k");
   record.result.bytes = std::string(store->capabilities().max_record_bytes - record_bytes(record), '\xFF');
-  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   fake->reset_round_trips();
   record.result.bytes += 'x';
   const Answer answer = blocking::insert(*store, record);
@@ -548,11 +548,11 @@ TEST_F(DynamoDbStore, AnInsertThatReadsFirstIsAnInsert) {
   options.read_first_over = 0;
   const auto store = open();
   Record record = plain_record("a");
-  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
-  EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::refused);  // Meets it: now it reads.
+  EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
+  EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::refused);  // Meets it: now it reads.
   fake->reset_round_trips();
   const Answer met = blocking::insert(*store, record);
-  EXPECT_EQ(met.status, Answer::Status::refused);
+  EXPECT_EQ(met.status, AnswerStatus::refused);
   ASSERT_NE(met.record, nullptr);
   EXPECT_EQ(*met.record, record);
   EXPECT_EQ(fake->round_trips(), (Trips{{"GetItem", 1}}));
@@ -567,9 +567,9 @@ TEST_F(DynamoDbStore, AnInsertThatReadsFirstIsAnInsert) {
   Answer late;
   store->insert(share(other), [&](Answer&& answer) { late = std::move(answer); });
   EXPECT_EQ(fake->held(), 1U);
-  EXPECT_EQ(blocking::insert(*open(), plain_record("b")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*open(), plain_record("b")).status, AnswerStatus::done);
   fake->release();
-  EXPECT_EQ(late.status, Answer::Status::refused);
+  EXPECT_EQ(late.status, AnswerStatus::refused);
   ASSERT_NE(late.record, nullptr);
   EXPECT_EQ(late.record->owner, plain_record("b").owner);
 

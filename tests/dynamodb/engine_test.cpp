@@ -128,7 +128,7 @@ TEST_F(DynamoDbEngine, AHistoryGivesWayInAnItemOfTheGreatestSize) {
   full.steps.push_back({"big", ""});
   const std::size_t most = store->capabilities().max_record_bytes;
   full.steps[0].result.assign(most - record_bytes(full), 's');
-  ASSERT_EQ(blocking::insert(*store, full).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, full).status, AnswerStatus::done);
 
   clock->advance(10s);
   const auto a = process();

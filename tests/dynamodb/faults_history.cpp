@@ -362,7 +362,7 @@ void Ledgered::check() {
     // The condition of each write was judged twice: by the service and here.
     const Answer& answer = table_now[key];
     const Record* shadow = auditor_.shadow(key);
-    ASSERT_EQ(answer.status, Answer::Status::done) << key << ": " << answer.error.message;
+    ASSERT_EQ(answer.status, AnswerStatus::done) << key << ": " << answer.error.message;
     ASSERT_EQ(answer.record == nullptr, shadow == nullptr) << key;
     if (shadow == nullptr) continue;
     EXPECT_TRUE(*answer.record == *shadow) << key << ": the table holds another record than the history makes it";

@@ -100,7 +100,7 @@ TEST(Moto, OpenRecordsAreListedByTheIndex) {
   for (int i = 0; i < 20; ++i) {
     Record record = plain_record("k" + std::to_string(i));
     if (i % 2 == 0) record.state = State::completed;
-    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   }
   std::size_t listed = 0;
   ListQuery query{.state = State::in_progress, .limit = 2};
@@ -155,22 +155,22 @@ void expect_transactions(const std::string& endpoint) {
   };
 
   const Record a = plain_record("a");
-  ASSERT_EQ(blocking::insert(*store, a).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, a).status, AnswerStatus::done);
   const Answer done = replace_with(completed(a), a, "counter");
-  ASSERT_EQ(done.status, Answer::Status::done) << describe(done);
+  ASSERT_EQ(done.status, AnswerStatus::done) << describe(done);
   EXPECT_EQ(count("counter"), "1") << endpoint;
   EXPECT_EQ(blocking::get(*store, "a").record->result.bytes, "done");
 
   // An endpoint knows it again by its token, or finds the record that it wrote.
   const Answer again = replace_with(completed(a), a, "counter");
-  ASSERT_NE(again.status, Answer::Status::failed) << describe(again);
-  if (again.status == Answer::Status::refused) {
+  ASSERT_NE(again.status, AnswerStatus::failed) << describe(again);
+  if (again.status == AnswerStatus::refused) {
     EXPECT_EQ(*again.record, completed(a));
   }
   EXPECT_EQ(count("counter"), "1");
 
   const Record b = plain_record("b");
-  ASSERT_EQ(blocking::insert(*store, b).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, b).status, AnswerStatus::done);
   const Answer declined = replace_with(completed(b), b, "counter");
   EXPECT_TRUE(declined.declined) << describe(declined);
   EXPECT_EQ(declined.error.kind, ErrorKind::unavailable);
@@ -179,7 +179,7 @@ void expect_transactions(const std::string& endpoint) {
   Record stale = b;
   stale.revision += 5;
   const Answer refused = replace_with(completed(stale), stale, "another");
-  ASSERT_EQ(refused.status, Answer::Status::refused) << describe(refused);
+  ASSERT_EQ(refused.status, AnswerStatus::refused) << describe(refused);
   EXPECT_EQ(*refused.record, b);
   EXPECT_EQ(count("another"), "none");
   EXPECT_EQ(count("beside counter"), "uncounted");

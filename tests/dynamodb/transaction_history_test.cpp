@@ -159,13 +159,13 @@ class Shop {
           return inner_->replace(std::move(record), seen, std::move(done));
         case Planted::items_first:
           return write_items(companion, [this, record, seen, done = std::move(done)](Answer answer) mutable {
-            if (answer.status != Answer::Status::done) return done(std::move(answer));
+            if (answer.status != AnswerStatus::done) return done(std::move(answer));
             inner_->replace(record, seen, std::move(done));
           });
         case Planted::record_first:
           return inner_->replace(std::move(record), seen,
                                  [this, companion, done = std::move(done)](Answer answer) mutable {
-                                   if (answer.status != Answer::Status::done) return done(std::move(answer));
+                                   if (answer.status != AnswerStatus::done) return done(std::move(answer));
                                    write_items(companion, std::move(done));
                                  });
         case Planted::other_record_wins:  // Writes over whatever it finds there.

@@ -106,7 +106,7 @@ class Transaction : public ::testing::Test {
     record.result = {};
     record.failure = {};
     const Answer answer = blocking::insert(*store, record);
-    if (answer.status != Answer::Status::done) throw std::runtime_error(describe(answer));
+    if (answer.status != AnswerStatus::done) throw std::runtime_error(describe(answer));
     return copy_of(blocking::get(*store, key).record).value();
   }
   static Record done(Record record) {
@@ -160,7 +160,7 @@ class TransactionForm : public Transaction, public ::testing::WithParamInterface
 
 TEST_P(TransactionForm, BothAreWrittenOrNeither) {
   const Record seen = claim(key);
-  EXPECT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, Answer::Status::done);
+  EXPECT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, AnswerStatus::done);
   EXPECT_EQ(pieces(), 4);
   EXPECT_EQ(orders(), 1U);
   const RecordPtr stored = blocking::get(*store, key).record;
@@ -169,7 +169,7 @@ TEST_P(TransactionForm, BothAreWrittenOrNeither) {
 
   // Another attempt has the claim.
   const Answer refused = replace_with(done(seen), as(seen), sale("o2"));
-  ASSERT_EQ(refused.status, Answer::Status::refused);
+  ASSERT_EQ(refused.status, AnswerStatus::refused);
   EXPECT_EQ(*refused.record, *stored);
   EXPECT_EQ(pieces(), 4);
   EXPECT_EQ(orders(), 1U);
@@ -180,14 +180,14 @@ TEST_P(TransactionForm, AConditionThatFailsIsDeclinedByName) {
   set_pieces(0);
   fake->reset_round_trips();
   const Answer answer = replace_with(done(seen), as(seen), sale("o1"));
-  ASSERT_EQ(answer.status, Answer::Status::failed);
+  ASSERT_EQ(answer.status, AnswerStatus::failed);
   EXPECT_TRUE(answer.declined);
   EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
   EXPECT_THAT(answer.error.message, HasSubstr("write 1 (Update in 'stock'): ConditionalCheckFailed"));
   EXPECT_EQ(fake->round_trips(), (Trips{{"TransactWriteItems", 1}, {"GetItem", 1}}));
   EXPECT_EQ(orders(), 0U);
   EXPECT_EQ(blocking::get(*store, key).record->state, State::in_progress);
-  EXPECT_EQ(blocking::replace(*store, done(seen), as(seen)).status, Answer::Status::done) << "the claim stands";
+  EXPECT_EQ(blocking::replace(*store, done(seen), as(seen)).status, AnswerStatus::done) << "the claim stands";
 }
 
 TEST_P(TransactionForm, AskedAgainItIsDoneOnce) {
@@ -195,14 +195,14 @@ TEST_P(TransactionForm, AskedAgainItIsDoneOnce) {
   watch_transactions({.kind = Kind::lost_after});
   EXPECT_EQ(replace_with(done(seen), as(seen), sale("o1")).error.kind, ErrorKind::in_doubt);
   watch_transactions();
-  EXPECT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, Answer::Status::done);
+  EXPECT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, AnswerStatus::done);
   ASSERT_THAT(sent, SizeIs(2));
   EXPECT_EQ(sent[0], sent[1]);
   EXPECT_EQ(pieces(), 4);
 
   clock->advance(11min);  // The service has forgotten it, and finds what it wrote.
   const Answer answer = replace_with(done(seen), as(seen), sale("o1"));
-  ASSERT_EQ(answer.status, Answer::Status::refused);
+  ASSERT_EQ(answer.status, AnswerStatus::refused);
   EXPECT_EQ(answer.record->owner, seen.owner);
   EXPECT_EQ(answer.record->result, done(seen).result);
   EXPECT_EQ(pieces(), 4);
@@ -241,14 +241,14 @@ TEST_F(Transaction, AnEndpointThatTellsNoItemIsAskedForIt) {
   const Record seen = claim("order");
   Record other = seen;
   other.revision += 1;
-  ASSERT_EQ(blocking::replace(*store, other, as(seen)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*store, other, as(seen)).status, AnswerStatus::done);
   watch_transactions({.without_item = true});
   const Answer refused = replace_with(done(seen), as(seen), sale("o1"));
-  ASSERT_EQ(refused.status, Answer::Status::refused);
+  ASSERT_EQ(refused.status, AnswerStatus::refused);
   EXPECT_EQ(*refused.record, other);
-  ASSERT_EQ(blocking::remove(*store, "order", as(other)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::remove(*store, "order", as(other)).status, AnswerStatus::done);
   const Answer gone = replace_with(done(seen), as(seen), sale("o1"));
-  EXPECT_EQ(gone.status, Answer::Status::refused);
+  EXPECT_EQ(gone.status, AnswerStatus::refused);
   EXPECT_EQ(gone.record, nullptr);
   EXPECT_EQ(pieces(), 5);
 }
@@ -261,18 +261,18 @@ TEST_F(Transaction, ADeclineIsToldOnlyWhileTheRecordStandsAsItWasSeen) {
   EXPECT_TRUE(replace_with(done(seen), as(seen), sale("o1")).declined);
 
   fake->set_faults([](const FakeCall&) { return FakeFault{}; });
-  ASSERT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, Answer::Status::done);
+  ASSERT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, AnswerStatus::done);
   answer_cancelled({{{"Code", "None"}}, {{"Code", "ConditionalCheckFailed"}}, {{"Code", "None"}}});
   const Answer written = replace_with(done(seen), as(seen), sale("o1"));
-  ASSERT_EQ(written.status, Answer::Status::refused) << "it was written by the first try";
+  ASSERT_EQ(written.status, AnswerStatus::refused) << "it was written by the first try";
   EXPECT_EQ(written.record->state, State::completed);
 
   const Record displaced = claim("another");
   Record theirs = displaced;
   theirs.owner.bytes[0] ^= 0xFFU;
-  ASSERT_EQ(blocking::replace(*store, theirs, as(displaced)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*store, theirs, as(displaced)).status, AnswerStatus::done);
   const Answer lost = replace_with(done(displaced), as(displaced), sale("o2"));
-  ASSERT_EQ(lost.status, Answer::Status::refused);
+  ASSERT_EQ(lost.status, AnswerStatus::refused);
   EXPECT_EQ(lost.record->owner, theirs.owner);
 
   const Record unread = claim("unread");
@@ -328,7 +328,7 @@ TEST_F(Transaction, ReasonsBecomeWhatCanBeDoneAboutThem) {
     answer_cancelled(c.reasons);
     const Answer answer = replace_with(done(seen), as(seen), sale("o1"));
     const std::string what = json(c.reasons).dump();
-    ASSERT_EQ(answer.status, Answer::Status::failed) << what;
+    ASSERT_EQ(answer.status, AnswerStatus::failed) << what;
     EXPECT_EQ(answer.error.kind, c.kind) << what;
     EXPECT_EQ(answer.declined, c.declined) << what;
     EXPECT_EQ(answer.unfit, c.unfit) << what;
@@ -377,7 +377,7 @@ TEST_F(Transaction, OnlyThisStoresOwnCompanionsAreTaken) {
   EXPECT_EQ(other.error.kind, ErrorKind::misuse);
   EXPECT_THAT(other.error.message, HasSubstr("TransactItems"));
   EXPECT_EQ(fake->round_trips(), Trips{});
-  EXPECT_EQ(replace_with(done(seen), as(seen), std::make_shared<TransactItems>()).status, Answer::Status::done);
+  EXPECT_EQ(replace_with(done(seen), as(seen), std::make_shared<TransactItems>()).status, AnswerStatus::done);
   EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 1}})) << "with nothing to commit with it is a write";
 }
 
@@ -387,7 +387,7 @@ TEST_F(Transaction, LimitsOfTheRecordAndOfBothTogetherAreTheRecords) {
   Record large = done(seen);
   large.result.bytes.assign(store->capabilities().max_record_bytes, 'x');
   const auto misuse = [&](const Answer& answer) {
-    EXPECT_EQ(answer.status, Answer::Status::failed);
+    EXPECT_EQ(answer.status, AnswerStatus::failed);
     EXPECT_FALSE(answer.declined) << "without its result it can be written";
     EXPECT_EQ(answer.error.kind, ErrorKind::misuse);
     return answer.error.message;
@@ -403,7 +403,7 @@ TEST_F(Transaction, LimitsOfTheRecordAndOfBothTogetherAreTheRecords) {
   large.result.bytes.assign(300'000, 'x');
   EXPECT_THAT(misuse(replace_with(large, as(seen), std::make_shared<TransactItems>(full))), HasSubstr("together over"));
   EXPECT_EQ(fake->round_trips(), Trips{});
-  EXPECT_EQ(replace_with(done(seen), as(seen), std::make_shared<TransactItems>(full)).status, Answer::Status::done);
+  EXPECT_EQ(replace_with(done(seen), as(seen), std::make_shared<TransactItems>(full)).status, AnswerStatus::done);
   EXPECT_EQ(orders(), 10U);
 }
 
@@ -412,7 +412,7 @@ TEST_F(Transaction, CapacityIsCountedTwice) {
   use_native();
   const Record seen = claim("order");
   const double before = stores::dynamodb_status(*store)->capacity_units;
-  ASSERT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, Answer::Status::done);
+  ASSERT_EQ(replace_with(done(seen), as(seen), sale("o1")).status, AnswerStatus::done);
   EXPECT_EQ(stores::dynamodb_status(*store)->capacity_units - before, 6.0) << "two units for each of three items";
 }
 
@@ -574,7 +574,7 @@ TEST_F(TransactionEngine, AFaultyStorePassesCompanionsOnWithItsFaults) {
     const Answer answer = replace_with(done(seen), as(seen), sale("o1"));
     const bool written = kind != Fault::Kind::unavailable && kind != Fault::Kind::lost_before;
     const bool told = written && kind != Fault::Kind::lost_after;
-    EXPECT_EQ(answer.status, told ? Answer::Status::done : Answer::Status::failed) << to_string(kind);
+    EXPECT_EQ(answer.status, told ? AnswerStatus::done : AnswerStatus::failed) << to_string(kind);
     EXPECT_EQ(pieces(), written ? --expected : expected) << to_string(kind);
     store = inner;
   }

@@ -119,7 +119,7 @@ TEST(DynamoDbWire, ReadsAreRepeatedAndWritesAreNot) {
   EXPECT_EQ(service().fake->round_trips("PutItem"), 1U);
   faults = 1;
   const Answer answer = blocking::get(*store, "k");
-  EXPECT_EQ(answer.status, Answer::Status::done);
+  EXPECT_EQ(answer.status, AnswerStatus::done);
   EXPECT_NE(answer.record, nullptr);
   EXPECT_EQ(service().fake->round_trips("GetItem"), 2U);
   service().fake->set_faults([](const FakeCall&) { return FakeFault{}; });
@@ -251,7 +251,7 @@ TEST(DynamoDbWire, ADamagedAnswerIsALostOne) {
   EXPECT_EQ(service().fake->round_trips("PutItem"), 1U);
   faults = 1;
   const Answer read = blocking::get(*store, "k");
-  EXPECT_EQ(read.status, Answer::Status::done) << read.error.message;
+  EXPECT_EQ(read.status, AnswerStatus::done) << read.error.message;
   EXPECT_NE(read.record, nullptr);
   EXPECT_EQ(service().fake->round_trips("GetItem"), 2U);
 }

@@ -212,7 +212,7 @@ TEST_F(ClaimTest, ACopysClaimIsAnothersThoughItShowsOurOwner) {
   const Record seen = stored("a").value();
   Record renewed = seen;
   renew(renewed, effective(policy()), Stamp(clock->now(), 7));
-  ASSERT_EQ(blocking::replace(store->inner(), renewed, {seen.owner, seen.revision, 0}).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(store->inner(), renewed, {seen.owner, seen.revision, 0}).status, AnswerStatus::done);
   timers->advance(1s);
   EXPECT_FALSE(begun.ready()) << "the copy has the claim";
   EXPECT_EQ(stored("a"), renewed);

@@ -175,7 +175,7 @@ class EngineTest : public ::testing::Test {
     Record next = change(seen);
     append(next.history, {.what = "changed", .who = "bob", .revision = next.revision, .replaced = seen.revision});
     ASSERT_EQ(blocking::replace(store->inner(), std::move(next), {seen.owner, seen.revision, 0}).status,
-              Answer::Status::done);
+              AnswerStatus::done);
   }
 
   std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();

@@ -43,7 +43,7 @@ class LedgerStore final : public ForwardingStore {
         answer = Answer::decline(ErrorKind::unavailable, "the ledger has only " + std::to_string(balance));
       } else {
         answer = blocking::replace(*inner_, *record, seen);
-        if (answer.status == Answer::Status::done) balance += entry->amount;
+        if (answer.status == AnswerStatus::done) balance += entry->amount;
       }
     }
     done(std::move(answer));

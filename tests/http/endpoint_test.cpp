@@ -393,7 +393,7 @@ TEST(Endpoint, EveryStatusDoesToTheClaimWhatItsFateSays) {
 TEST(Endpoint, AnswersThatTellOfAFailureHaveTheirOwnRetention) {
   using namespace std::chrono_literals;
   for (const unsigned status : {200U, 399U, 400U, 402U}) {
-    World world(Policy{.retention = forever, .failure_retention = 1h});
+    World world(Policy{.retention = keep_forever, .failure_retention = 1h});
     Endpoint endpoint(*world.engine, by_authorization());
     int runs = 0;
     run(endpoint, post("k"), runs, text_answer(status));

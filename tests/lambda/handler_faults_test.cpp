@@ -95,7 +95,7 @@ TEST_F(HandlerFaults, AfterATimeoutUnderHoldNothingRunsUntilSomebodyDecides) {
   const Seen seen{decided.owner, decided.revision, 0};
   complete(decided, Result::inlined("ch_1 by hand", "application/json"), effective(*options.policy),
            Stamp(clock->now(), 0));
-  ASSERT_EQ(blocking::replace(*shared, decided, seen).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*shared, decided, seen).status, AnswerStatus::done);
   EXPECT_EQ(handler(order, invocation()), "ch_1 by hand");
   EXPECT_EQ(runs, 1);
 }

@@ -628,7 +628,7 @@ TEST_F(LambdaHttp, ThawedItBeginsNoFurtherStep) {
           const Seen seen{done.owner, done.revision, 0};
           done.owner = Owner{};
           complete(done, Result::inlined("resolved", "text/plain"), EffectivePolicy{}, Stamp(clock->now(), 0));
-          EXPECT_EQ(blocking::replace(*shared, done, seen).status, once::Answer::Status::done);
+          EXPECT_EQ(blocking::replace(*shared, done, seen).status, once::AnswerStatus::done);
         }
         execution.step("mail", [&] { ++mails; });
         return created("not reached");

@@ -152,7 +152,7 @@ TEST_F(Idempotent, DialectsHaveTheIdsOfPowertools) {
     static_cast<void>(
         idempotent(engine, with, [](std::string_view) { return "{}"; })(R"({"a":1,"b":"x"})", invocation()));
     const Record stored = record();
-    EXPECT_EQ(blocking::remove(*shared, stored.key, {stored.owner, stored.revision, 0}).status, Answer::Status::done);
+    EXPECT_EQ(blocking::remove(*shared, stored.key, {stored.owner, stored.revision, 0}).status, AnswerStatus::done);
     return stored.key;
   };
   // What the libraries themselves gave for this event.

@@ -296,7 +296,7 @@ class Troubled final : public testing::ForwardingStore {
 struct Bench {
   Troubled store{stores::make_memory_store()};
   Record seen = in_standing(Standing::unknown);
-  Bench() { EXPECT_EQ(blocking::insert(store, seen).status, Answer::Status::done); }
+  Bench() { EXPECT_EQ(blocking::insert(store, seen).status, AnswerStatus::done); }
   [[nodiscard]] Record next() const { return plan_resolve(seen, {}, reason, owner(2), stamp).next.value(); }
 };
 
@@ -315,7 +315,7 @@ TEST(Apply, IsRefusedWhenTheRecordHasChanged) {
   EXPECT_EQ(late.kind, Applied::Kind::changed);
   EXPECT_EQ(*late.record, other);
   ASSERT_EQ(blocking::remove(bench.store, other.key, {.owner = other.owner, .revision = other.revision}).status,
-            Answer::Status::done);
+            AnswerStatus::done);
   const Applied gone = apply(bench.store, bench.seen, 0, bench.next());
   EXPECT_EQ(gone.kind, Applied::Kind::changed);
   EXPECT_FALSE(gone.record);
@@ -374,7 +374,7 @@ TEST(Apply, ADisplacedHolderCanWriteNothingMore) {
   for (std::uint64_t count = 0; count < 10; ++count) {
     const std::uint64_t revision = next_revision(bench.seen.revision, static_cast<std::uint32_t>(count));
     EXPECT_EQ(blocking::replace(bench.store, bench.seen, {.owner = bench.seen.owner, .revision = revision}).status,
-              Answer::Status::refused);
+              AnswerStatus::refused);
   }
 }
 
@@ -390,7 +390,7 @@ TEST(Apply, AHistoryGivesWayInAStoreWithoutRoom) {
   Record seen = in_standing(Standing::unknown);
   for (int i = 0; i < 12; ++i) append(seen.history, {.what = "released", .why = std::string(256, 'w')});
   seen.steps[0].result.assign(10'000 - record_bytes(seen), 's');
-  ASSERT_EQ(blocking::insert(store, seen).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(store, seen).status, AnswerStatus::done);
   Record next = plan_resolve(seen, {}, reason, owner(2), stamp).next.value();
   ASSERT_GT(record_bytes(next), 10'000U);
   const Applied applied = apply(store, seen, 0, std::move(next));
@@ -430,7 +430,7 @@ TEST(ForEach, EveryFilter) {
       Record record = in_standing(standing);
       record.key = Key(i % 2 == 0 ? "even" : "odd", std::to_string(number++)).stored();
       record.created_at = now - Millis{i};
-      ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+      ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
       ++expected[standing];
     }
   }
@@ -514,7 +514,7 @@ TEST(Page, HasEachRecordOnce) {
   for (int i = 0; i < 50; ++i) {
     Record record = in_standing(i % 5 == 0 ? Standing::lapsed : Standing::running);
     record.key = Key("s", std::to_string(i)).stored();
-    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   }
   Filter filter;
   filter.standing = Standing::lapsed;  // The store does not know that, and the page leaves the others out.
@@ -574,7 +574,7 @@ TEST(Unreadable, DisturbsNoOther) {
   for (int i = 0; i < 25; ++i) {
     Record record = in_standing(Standing::expired);
     record.key = Key("s", std::to_string(i)).stored();
-    ASSERT_EQ(blocking::insert(store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(store, record).status, AnswerStatus::done);
   }
   int seen = 0;
   const auto error = for_each(store, {}, now, [&](const Record&) { return ++seen > 0; });
@@ -694,7 +694,7 @@ TEST(Sweep, TakesExpiredRecordsAndTheirResults) {
       record.result.location = record.key;
       shelf->kept[record.key] = "bytes";
     }
-    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   }
   Swept swept = sweep(*store, {.expired_before = now - 1ms, .offload = shelf, .progress = {}});
   EXPECT_EQ(swept.removed, 0U);
@@ -717,7 +717,7 @@ TEST(Sweep, StopsWhenItIsToldTo) {
   for (int i = 0; i < 1'200; ++i) {
     Record record = in_standing(Standing::expired);
     record.key = Key("s", std::to_string(i)).stored();
-    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   }
   const Swept swept =
       sweep(*store,
@@ -732,7 +732,7 @@ TEST(Sweep, SaysWhatStoppedIt) {
   Record record = in_standing(Standing::expired);
   record.result.placement = Placement::offloaded;
   record.result.location = "x";
-  ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   const Swept swept = sweep(*store, {.expired_before = now, .offload = shelf, .progress = {}});
   ASSERT_TRUE(swept.error);
   EXPECT_EQ(swept.error->message, "broken");

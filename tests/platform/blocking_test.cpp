@@ -63,17 +63,17 @@ class LaterStore final : public Store {
 
 void expect_all_six(Store& store) {
   const Record record = testing::full_record("a#1");
-  EXPECT_EQ(blocking::insert(store, record).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(store, record).status, AnswerStatus::done);
   const Answer refused = blocking::insert(store, record);
-  EXPECT_EQ(refused.status, Answer::Status::refused);
+  EXPECT_EQ(refused.status, AnswerStatus::refused);
   EXPECT_EQ(testing::differences(record, *refused.record), "");
   Record next = record;
   next.revision += 1;
-  EXPECT_EQ(blocking::replace(store, next, testing::seen_of(record)).status, Answer::Status::done);
+  EXPECT_EQ(blocking::replace(store, next, testing::seen_of(record)).status, AnswerStatus::done);
   EXPECT_EQ(testing::differences(next, *blocking::get(store, "a#1").record), "");
   EXPECT_EQ(blocking::list(store, {}).records.size(), 1U);
   EXPECT_EQ(blocking::sweep(store, Time{}, 10).removed, 0U);
-  EXPECT_EQ(blocking::remove(store, "a#1", testing::seen_of(next)).status, Answer::Status::done);
+  EXPECT_EQ(blocking::remove(store, "a#1", testing::seen_of(next)).status, AnswerStatus::done);
   EXPECT_FALSE(blocking::get(store, "a#1").record);
 }
 

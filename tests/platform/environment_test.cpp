@@ -67,7 +67,7 @@ TEST_F(Environment, SaysWhatIsSetAndIsToldOnce) {
 TEST_F(Environment, ARetentionMayNeverEndAndFailuresHaveTheirOwn) {
   setenv("ONCE_RETENTION", "never", 1);
   setenv("ONCE_FAILURE_RETENTION", "1h", 1);
-  EXPECT_EQ(read(), (Policy{.retention = forever, .failure_retention = std::chrono::hours(1)}));
+  EXPECT_EQ(read(), (Policy{.retention = keep_forever, .failure_retention = std::chrono::hours(1)}));
   EXPECT_THAT(told, ::testing::ElementsAre("ONCE_RETENTION=never, ONCE_FAILURE_RETENTION=1h"));
 }
 

@@ -42,7 +42,7 @@ TEST(FaultyStore, lets_through_what_has_no_fault) {
   Bench bench;
   bench.insert("k");
   ASSERT_EQ(bench.answers.size(), 1U);
-  EXPECT_EQ(bench.answers[0].status, Answer::Status::done);
+  EXPECT_EQ(bench.answers[0].status, AnswerStatus::done);
   EXPECT_TRUE(bench.there("k"));
   EXPECT_EQ(bench.store->name(), "faulty:memory:");
   EXPECT_EQ(bench.store->capabilities().max_record_bytes, bench.inner->capabilities().max_record_bytes);
@@ -54,21 +54,21 @@ TEST(FaultyStore, each_kind_does_what_it_says) {
   struct Expected {
     Kind kind;
     bool written;
-    Answer::Status status;
+    AnswerStatus status;
     ErrorKind error;
   };
-  for (const Expected& e : {Expected{Kind::none, true, Answer::Status::done, {}},
-                            Expected{Kind::unavailable, false, Answer::Status::failed, ErrorKind::unavailable},
-                            Expected{Kind::lost_before, false, Answer::Status::failed, ErrorKind::in_doubt},
-                            Expected{Kind::lost_after, true, Answer::Status::failed, ErrorKind::in_doubt},
-                            Expected{Kind::resent, true, Answer::Status::refused, {}},
-                            Expected{Kind::repeated, true, Answer::Status::done, {}}}) {
+  for (const Expected& e : {Expected{Kind::none, true, AnswerStatus::done, {}},
+                            Expected{Kind::unavailable, false, AnswerStatus::failed, ErrorKind::unavailable},
+                            Expected{Kind::lost_before, false, AnswerStatus::failed, ErrorKind::in_doubt},
+                            Expected{Kind::lost_after, true, AnswerStatus::failed, ErrorKind::in_doubt},
+                            Expected{Kind::resent, true, AnswerStatus::refused, {}},
+                            Expected{Kind::repeated, true, AnswerStatus::done, {}}}) {
     Bench bench;
     bench.fault = {.kind = e.kind};
     bench.insert("k");
     ASSERT_EQ(bench.answers.size(), 1U) << to_string(e.kind);
     EXPECT_EQ(bench.answers[0].status, e.status) << to_string(e.kind);
-    if (e.status == Answer::Status::failed) {
+    if (e.status == AnswerStatus::failed) {
       EXPECT_EQ(bench.answers[0].error.kind, e.error) << to_string(e.kind);
       EXPECT_FALSE(bench.answers[0].error.message.empty());
     }
@@ -96,12 +96,12 @@ TEST(FaultyStore, delays_make_calls_overtake_each_other) {
   EXPECT_EQ(bench.store->counts().under_way, 2U);
   bench.timers->advance(Millis{10});
   ASSERT_EQ(bench.answers.size(), 1U);
-  EXPECT_EQ(bench.answers[0].status, Answer::Status::refused);
+  EXPECT_EQ(bench.answers[0].status, AnswerStatus::refused);
   bench.timers->advance(Millis{9});
   EXPECT_EQ(bench.answers.size(), 1U);
   bench.timers->advance(Millis{1});
   ASSERT_EQ(bench.answers.size(), 2U);
-  EXPECT_EQ(bench.answers[1].status, Answer::Status::done);
+  EXPECT_EQ(bench.answers[1].status, AnswerStatus::done);
   EXPECT_EQ(bench.store->counts().under_way, 0U);
   EXPECT_EQ(bench.store->counts().delayed, 2U);
 }
@@ -111,7 +111,7 @@ TEST(FaultyStore, a_repetition_may_come_much_later) {
   bench.fault = {.kind = Kind::repeated, .repeat_after = Millis{1000}};
   bench.insert("k");
   ASSERT_EQ(bench.answers.size(), 1U);
-  EXPECT_EQ(bench.answers[0].status, Answer::Status::done);
+  EXPECT_EQ(bench.answers[0].status, AnswerStatus::done);
   bench.inner->remove("k", seen_of(*bench.there("k")), [](Answer) {});
   EXPECT_FALSE(bench.there("k"));
   bench.timers->advance(Millis{1000});

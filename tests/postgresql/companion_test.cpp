@@ -37,7 +37,7 @@ using stores::SqlRows;
 using stores::SqlStatements;
 using stores::SqlValue;
 using ::testing::HasSubstr;
-using Status = Answer::Status;
+using Status = AnswerStatus;
 
 Record completed(Record record) {
   record.state = State::completed;

@@ -68,7 +68,7 @@ class PostgresqlHarness final : public StoreHarness {
     record.key = key;
     record.attempt = 1;
     record.revision = next_revision(0, 0);
-    if (blocking::insert(*open(), record).status != Answer::Status::done) throw std::runtime_error("cannot plant");
+    if (blocking::insert(*open(), record).status != AnswerStatus::done) throw std::runtime_error("cannot plant");
     shell_.run("UPDATE " + schema_ + ".records SET " + spoils[which] + " WHERE key = '\\x" + to_hex(key) + "'");
   }
 

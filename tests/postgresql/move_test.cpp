@@ -39,7 +39,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using Kind = StoreGate::Changed::Kind;
-using Status = Answer::Status;
+using Status = AnswerStatus;
 
 enum class Where { sqlite, postgresql };
 

@@ -75,7 +75,7 @@ namespace once::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Status = Answer::Status;
+using Status = AnswerStatus;
 
 // What of the URL comes after the host: ":5432/once_1".
 std::string rest_of(const std::string& url) { return url.substr(url.find("127.0.0.1") + 9); }

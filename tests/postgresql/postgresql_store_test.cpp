@@ -29,7 +29,7 @@ namespace postgresql_store_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Status = Answer::Status;
+using Status = AnswerStatus;
 
 class Pending {
  public:

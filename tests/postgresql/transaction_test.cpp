@@ -175,7 +175,7 @@ TYPED_TEST(PostgresqlOwnBy, AnOperatorsReleaseRefusesIt) {
   Record released = begun.claim.record();
   const Seen seen = seen_of(released);
   release(released, "by hand", effective({}), {p.store->time()->now, 1});
-  ASSERT_EQ(blocking::replace(*p.store, released, seen).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*p.store, released, seen).status, AnswerStatus::done);
   own.begin();
   own.run(this->transfer(300));
   EXPECT_EQ(handed.commit(own).kind, Finish::Kind::lost);

@@ -83,9 +83,9 @@ class Traced final : public ForwardingStore {
   Done told(const std::string& what, Done done) {
     tell_("ask " + what);
     return [this, what, done = std::move(done)](Answer answer) mutable {
-      std::string text = answer.status == Answer::Status::failed    ? answer.error.message
-                         : answer.status == Answer::Status::refused ? "refused"
-                                                                    : "done";
+      std::string text = answer.status == AnswerStatus::failed    ? answer.error.message
+                         : answer.status == AnswerStatus::refused ? "refused"
+                                                                  : "done";
       if (answer.record) text += ": " + text_of(*answer.record) + " holder=" + answer.record->holder;
       tell_("answer " + what + " " + text);
       done(std::move(answer));
@@ -300,7 +300,7 @@ class Player {
     append(next.history, {.what = what, .at = clock_->now(), .revision = next.revision, .replaced = seen.revision});
     const Answer answer = blocking::replace(store_->inner(), next, {seen.owner, seen.revision, 0});
     tell(std::string("operator ") + what + " " + key + ": " +
-         (answer.status == Answer::Status::done ? "done" : "refused"));
+         (answer.status == AnswerStatus::done ? "done" : "refused"));
   }
 
   std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();

@@ -126,7 +126,7 @@ inline Record attacked_record(const std::string& key, std::uint8_t variant) {
 // What a reader with the key makes of the record now.
 inline std::string seen_by(Store& sealed, const Record& was) {
   const Answer answer = blocking::get(sealed, was.key);
-  if (answer.status == Answer::Status::failed) {
+  if (answer.status == AnswerStatus::failed) {
     return answer.error.kind == ErrorKind::corrupt ? "corrupt" : "failed: " + answer.error.message;
   }
   if (answer.record == nullptr) return "gone";
@@ -143,21 +143,21 @@ inline void attack_each_field(const Attacked& attacked) {
   for (const Placement placement : {Placement::inlined, Placement::offloaded, Placement::compressed}) {
     Record clear = full_record("s#clear", State::failed, placement);
     clear.expires_at += Millis{1};
-    ASSERT_EQ(blocking::insert(attacked.clear, clear).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(attacked.clear, clear).status, AnswerStatus::done);
     donors.push_back(attacked.read(clear.key));
-    ASSERT_EQ(blocking::remove(attacked.clear, clear.key, seen_of(clear)).status, Answer::Status::done);
+    ASSERT_EQ(blocking::remove(attacked.clear, clear.key, seen_of(clear)).status, AnswerStatus::done);
   }
   const RawRecord in_the_clear = donors.front();
   const Record other = attacked_record("s#other", 4);
-  ASSERT_EQ(blocking::insert(attacked.sealed, other).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(attacked.sealed, other).status, AnswerStatus::done);
   donors.push_back(attacked.read(other.key));
   const RawRecord moved = donors.back();
   const Record early = attacked_record(key, 2);
-  ASSERT_EQ(blocking::insert(attacked.sealed, early).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(attacked.sealed, early).status, AnswerStatus::done);
   donors.push_back(attacked.read(key));
   const RawRecord rolled_back = donors.back();
   const Record victim = attacked_record(key, 5);
-  ASSERT_EQ(blocking::replace(attacked.sealed, victim, seen_of(early)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(attacked.sealed, victim, seen_of(early)).status, AnswerStatus::done);
   const RawRecord good = attacked.read(key);
   ASSERT_EQ(seen_by(attacked.sealed, victim), "as it was");
   donors.emplace_back();  // Each field that it has is removed.
@@ -194,7 +194,7 @@ inline void attack_each_field(const Attacked& attacked) {
   EXPECT_EQ(whole(in_the_clear, victim, attacked.sealed), result_of(Attack::in_the_clear));
   EXPECT_EQ(whole(in_the_clear, victim, attacked.strict), result_of(Attack::in_the_clear_strict));
   EXPECT_EQ(whole(good, victim, attacked.strict), "as it was");
-  ASSERT_EQ(blocking::remove(attacked.clear, key, seen_of(victim)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::remove(attacked.clear, key, seen_of(victim)).status, AnswerStatus::done);
   EXPECT_EQ(seen_by(attacked.sealed, victim), result_of(Attack::removed));
 }
 

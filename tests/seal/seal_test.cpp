@@ -57,7 +57,7 @@ class Seal : public ::testing::Test {
     return *blocking::get(*store, key).record;
   }
   void put(Store& store, const Record& record) const {
-    ASSERT_EQ(blocking::insert(store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(store, record).status, AnswerStatus::done);
   }
 
   Engine engine(std::shared_ptr<Store> store) const {
@@ -118,7 +118,7 @@ TEST_F(Seal, TheSameRecordHasTheSameBytesAndAnotherHasOthers) {
   const Record record = secret_record("s#one", State::completed);
   put(*store, record);
   const std::string once = below(record.key).result.bytes;
-  ASSERT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, AnswerStatus::done);
   put(*store, record);
   EXPECT_EQ(below(record.key).result.bytes, once) << "a write that is tried again repeats its bytes";
   Record other = record;
@@ -149,7 +149,7 @@ TEST_F(Seal, ANewKeyGoesInFrontAndOldRecordsStayReadable) {
   EXPECT_EQ(differences(record, *blocking::get(*rotated, record.key).record), "");
   const Seen seen = seen_of(record);
   record.revision = next_revision(record.revision, 0);
-  ASSERT_EQ(blocking::replace(*rotated, record, seen).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*rotated, record, seen).status, AnswerStatus::done);
   EXPECT_THAT(below(record.key).result.bytes, ::testing::StartsWith("2:k2,"));
   EXPECT_EQ(differences(record, *blocking::get(*sealed({k2_}), record.key).record), "");
 }
@@ -161,7 +161,7 @@ TEST_F(Seal, RecordsFromBeforeAreReadAndSealedWhenTheyAreWritten) {
   EXPECT_EQ(differences(record, *blocking::get(*store, record.key).record), "");
   const Seen seen = seen_of(record);
   record.revision = next_revision(record.revision, 0);
-  ASSERT_EQ(blocking::replace(*store, record, seen).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*store, record, seen).status, AnswerStatus::done);
   EXPECT_TRUE(is_sealed(below(record.key)));
 }
 
@@ -194,7 +194,7 @@ TEST_F(Seal, AChangedOrMovedRecordIsCorrupt) {
   for (const Record& stored : blocking::list(*clear(), {}).records) {
     if (stored.key == record.key) continue;
     const Answer answer = blocking::get(*store, stored.key);
-    EXPECT_EQ(answer.status, Answer::Status::failed) << stored.key;
+    EXPECT_EQ(answer.status, AnswerStatus::failed) << stored.key;
     EXPECT_EQ(answer.error.kind, ErrorKind::corrupt) << stored.key << ": " << answer.error.message;
     ++wrong;
   }
@@ -213,9 +213,9 @@ TEST_F(Seal, WhatIsInTheClearCannotBeChanged) {
   const auto change = [&](const std::string& what, const auto& to_change) {
     Record changed = below(record.key);
     to_change(changed);
-    ASSERT_EQ(blocking::replace(*file, changed, seen_of(below(record.key))).status, Answer::Status::done);
+    ASSERT_EQ(blocking::replace(*file, changed, seen_of(below(record.key))).status, AnswerStatus::done);
     const Answer answer = blocking::get(*store, record.key);
-    EXPECT_EQ(answer.status, Answer::Status::failed) << what;
+    EXPECT_EQ(answer.status, AnswerStatus::failed) << what;
     EXPECT_EQ(answer.error.kind, ErrorKind::corrupt) << what;
     EXPECT_THAT(answer.error.message, Not(HasSubstr("SECRET"))) << what;
   };
@@ -233,7 +233,7 @@ TEST_F(Seal, WhatIsInTheClearCannotBeChanged) {
   change("code", [&](Record& r) { r = good, r.failure.code = "another"; });
   change("on_lapse",
          [&](Record& r) { r = good, r.on_lapse = good.on_lapse == OnLapse::hold ? OnLapse::takeover : OnLapse::hold; });
-  ASSERT_EQ(blocking::replace(*file, good, seen_of(below(record.key))).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*file, good, seen_of(below(record.key))).status, AnswerStatus::done);
   EXPECT_EQ(differences(record, *blocking::get(*store, record.key).record), "") << "as it was";
 }
 
@@ -334,7 +334,7 @@ TEST_F(Seal, EqualContentsUnderTwoIdsOfOneKeyShareNothing) {
     auto store = sealed({seal_key(id, 1)});
     put(*store, record);
     const std::string bytes = below(record.key).result.bytes;
-    EXPECT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, Answer::Status::done);
+    EXPECT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, AnswerStatus::done);
     return bytes;
   };
   const std::string a = bytes_with("k1");
@@ -490,7 +490,7 @@ TEST_F(Seal, AfterTheFirstSealedRecordNoProgramClaimsInTheClear) {
     Record late = below(Key("", "released").stored());
     late.owner = owner_of(7);
     EXPECT_EQ(blocking::replace(*program, late, {.owner = owner_of(8), .revision = late.revision}).status,
-              Answer::Status::refused)
+              AnswerStatus::refused)
         << "who saw another record learns that first";
   }
   EXPECT_EQ(before.claim.complete(Result::inlined("answer")).kind, Finish::Kind::recorded)
@@ -507,7 +507,7 @@ TEST_F(Seal, TheMarkStaysWhenTheLastSealedRecordIsGone) {
     const auto store = sealed();
     const Record record = secret_record("s#one", State::completed);
     put(*store, record);
-    ASSERT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, Answer::Status::done);
+    ASSERT_EQ(blocking::remove(*store, record.key, seen_of(record)).status, AnswerStatus::done);
   }
   Engine without = engine(clear());
   EXPECT_EQ(begin(without, "new").error.kind, ErrorKind::misuse);
@@ -526,7 +526,7 @@ TEST_F(Seal, AMarkThatWasRolledBackIsSetAgain) {
   ASSERT_TRUE(declined.declined) << declined.error.message;
   ASSERT_FALSE(is_sealed(below("s#one"))) << "the mark was set, and rolled back with this";
   // By the same connection, and nobody else has written meanwhile.
-  ASSERT_EQ(blocking::replace(*store, record, seen).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*store, record, seen).status, AnswerStatus::done);
   Engine without = engine(clear());
   EXPECT_EQ(begin(without, "new").error.kind, ErrorKind::misuse);
 }
@@ -551,7 +551,7 @@ TEST_F(Seal, ARefusedClaimInTheClearDisturbsNoOtherOfItsGroup) {
   }
   for (int now = left; now != 0; now = left) left.wait(now);
   for (std::size_t i = 0; i < many; ++i) {
-    EXPECT_EQ(answers[i].status, i % 2 == 0 ? Answer::Status::done : Answer::Status::failed) << i;
+    EXPECT_EQ(answers[i].status, i % 2 == 0 ? AnswerStatus::done : AnswerStatus::failed) << i;
   }
 }
 

@@ -200,8 +200,8 @@ void Coverage::sent(const ClaimMachine& machine, const RecordPtr& next) {
 
 // What a store's answer tells, as in docs/claim-table.md.
 std::string Coverage::event_of(const ClaimMachine& machine, const Answer& answer) {
-  if (answer.status == Answer::Status::done) return "done";
-  if (answer.status == Answer::Status::failed) {
+  if (answer.status == AnswerStatus::done) return "done";
+  if (answer.status == AnswerStatus::failed) {
     const ErrorKind kind = answer.error.kind;
     return std::string("failed ") +
            (kind == ErrorKind::in_doubt ? "in_doubt"

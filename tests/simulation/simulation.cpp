@@ -431,8 +431,8 @@ std::string Simulation::text_of(const Record& record) {
 }
 
 std::string Simulation::describe(const Answer& answer) {
-  if (answer.status == Answer::Status::failed) return answer.error.message;
-  return std::string(answer.status == Answer::Status::done ? "done" : "refused") +
+  if (answer.status == AnswerStatus::failed) return answer.error.message;
+  return std::string(answer.status == AnswerStatus::done ? "done" : "refused") +
          (answer.record ? " " + text_of(*answer.record) : "");
 }
 

@@ -244,7 +244,7 @@ class Sqlite::Life final : public Store {
     for (std::size_t i = 0; i < answered.size(); ++i) {
       Answer& answer = answered[i].answer;
       if (all_.bug() == Bug::sqlite_swaps_answers && i > 0) std::swap(answer, answered[i - 1].answer);
-      const bool is_in_doubt = answer.status == Answer::Status::failed && answer.error.kind == ErrorKind::in_doubt;
+      const bool is_in_doubt = answer.status == AnswerStatus::failed && answer.error.kind == ErrorKind::in_doubt;
       if (all_.bug() == Bug::sqlite_believes_doubts && is_in_doubt) answer = Answer::ok();
     }
   }
@@ -489,9 +489,9 @@ void Sqlite::tell(ProcessId by, const std::vector<Answered>& answered, bool died
     const auto found = simulation_.records().find(asking.key);
     if (found != simulation_.records().end()) previous_.insert_or_assign(asking.key, found->second);
     charges = charges || asking.companion != nullptr;
-    if (one.answer.status == Answer::Status::done) {
+    if (one.answer.status == AnswerStatus::done) {
       simulation_.stored(by, asking, asking.next ? &*asking.next : nullptr);
-    } else if (one.answer.status == Answer::Status::failed && (died || one.answer.error.kind == ErrorKind::in_doubt)) {
+    } else if (one.answer.status == AnswerStatus::failed && (died || one.answer.error.kind == ErrorKind::in_doubt)) {
       doubts_[asking.key].push_back({by, one.asking});
     }
   }

@@ -44,7 +44,7 @@ Answer Simulation::carry_out(ProcessId by, const Asking& asking) {
              bug == Bug::engine_writes_regardless);
   }
   if (!holds) {
-    answer.status = Answer::Status::refused;
+    answer.status = AnswerStatus::refused;
     const auto* const apart = dynamic_cast<const Charge*>(asking.companion.get());
     if (apart != nullptr && bug == Bug::store_commits_apart) auditor_.charged(apart->call);
     if (stands != nullptr) answer.record = share(*stands);
@@ -115,11 +115,11 @@ void Simulation::answers(ProcessId id, const Asking& asking, Answer answer, Done
   if (asking.reads || asking.how == Wrote::insert) auditor_.got(id, asking.reads, asking.key);
   trace(id, "answer", asking.key, [&] { return describe(answer); });
   const bool draws_more =
-      main_ == nullptr && config_.storms && !calm_ && answer.status == Answer::Status::failed && world_.chance(300);
+      main_ == nullptr && config_.storms && !calm_ && answer.status == AnswerStatus::failed && world_.chance(300);
   if (draws_more) strike(id, asking.key);
   const bool by_holder =
       !asking.reads && asking.how != Wrote::insert && (!asking.next || asking.next->owner == asking.seen.owner);
-  if (by_holder && answer.status == Answer::Status::refused &&
+  if (by_holder && answer.status == AnswerStatus::refused &&
       (answer.record == nullptr || !(answer.record->owner == asking.seen.owner))) {
     auditor_.refused(id, asking.seen.owner);
     if (options_.bug == Bug::engine_ignores_refusals) answer = Answer::fail(ErrorKind::unavailable, "not refused");
@@ -173,7 +173,7 @@ Answer Simulation::leave(ProcessId by, const Asking& asking, Answer answer) {
     answer.time = StoreTime{world_.utc(), Millis{0}};
   }
   if (by == operators || !answer.record) return answer;
-  if (options_.bug == Bug::engine_adopts_copies && !asking.reads && answer.status == Answer::Status::refused) {
+  if (options_.bug == Bug::engine_adopts_copies && !asking.reads && answer.status == AnswerStatus::refused) {
     const Owner own = asking.next ? asking.next->owner : asking.seen.owner;
     Record explained = *answer.record;
     // As if an operator had written it over what the claim knows.

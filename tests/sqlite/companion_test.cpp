@@ -71,22 +71,22 @@ CREATE TABLE spy (x); CREATE TRIGGER spying AFTER INSERT ON spy BEGIN UPDATE rec
   }
   Answer commit(const std::string& key, std::shared_ptr<const Companion> companion) {
     const Record claim = plain_record(key);
-    EXPECT_EQ(blocking::insert(*store, claim).status, Answer::Status::done);
+    EXPECT_EQ(blocking::insert(*store, claim).status, AnswerStatus::done);
     return replace_with(claim, std::move(companion));
   }
   // And nothing was written; the same claim can then be completed.
   void expect_declined(std::shared_ptr<const Companion> companion, ErrorKind kind, const std::string& why) {
     const std::string before = cents();
     const Record claim = plain_record("declined#" + std::to_string(++declined_));
-    ASSERT_EQ(blocking::insert(*store, claim).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, claim).status, AnswerStatus::done);
     const Answer answer = replace_with(claim, std::move(companion));
-    EXPECT_EQ(answer.status, Answer::Status::failed) << why;
+    EXPECT_EQ(answer.status, AnswerStatus::failed) << why;
     EXPECT_TRUE(answer.declined) << why;
     EXPECT_EQ(answer.error.kind, kind) << answer.error.message;
     EXPECT_THAT(answer.error.message, HasSubstr(why));
     EXPECT_EQ(cents(), before);
     EXPECT_EQ(*blocking::get(*store, claim.key).record, claim);
-    EXPECT_EQ(blocking::replace(*store, completed(claim), seen_of(claim)).status, Answer::Status::done);
+    EXPECT_EQ(blocking::replace(*store, completed(claim), seen_of(claim)).status, AnswerStatus::done);
   }
 
   static std::shared_ptr<SqlStatements> statement(const std::string& text, std::vector<SqlValue> values = {},
@@ -113,14 +113,14 @@ TEST_F(SqliteCompanion, StatementsAreWrittenWithTheRecord) {
   transfer->add("UPDATE accounts SET cents = cents + $1 WHERE id = $2;", {300, "bob"}, SqlRows::at_least(1));
   transfer->add("SELECT 1 FROM accounts WHERE id = $1", {"bob"}, SqlRows::exactly(1));
   transfer->add("INSERT INTO log (account) VALUES ('bob')");
-  EXPECT_EQ(commit("a#1", transfer).status, Answer::Status::done);
+  EXPECT_EQ(commit("a#1", transfer).status, AnswerStatus::done);
   EXPECT_EQ(cents(), "700,300");
   EXPECT_EQ(shell("SELECT n FROM log"), "1");
   EXPECT_EQ(blocking::get(*store, "a#1").record->result.bytes, "done");
   // Nobody took it for the write of another program.
   const Record claim = plain_record("a#1");
   const Answer again = replace_with(claim, transfer);
-  EXPECT_EQ(again.status, Answer::Status::refused);
+  EXPECT_EQ(again.status, AnswerStatus::refused);
   EXPECT_EQ(cents(), "700,300");
 }
 
@@ -130,7 +130,7 @@ TEST_F(SqliteCompanion, ValuesArriveAsTheyAre) {
                                     {nullptr, std::numeric_limits<std::int64_t>::min(), 2.5, "gr\u00fcn",
                                      SqlValue::bytes(std::string("\0\xFF", 2)), SqlValue::bytes("")}))
                 .status,
-            Answer::Status::done);
+            AnswerStatus::done);
   EXPECT_EQ(shell("SELECT quote(a) || quote(b) || quote(c) || quote(d) || quote(e) || quote(f) FROM v"),
             "2.5-9223372036854775808NULL'gr\u00fcn'X'00FF'X''");
   EXPECT_THROW(SqlValue(std::string("a\0b", 3)), Exception);
@@ -225,7 +225,7 @@ TEST_F(SqliteCompanion, AFunctionWritesByTheStoresConnection) {
                      exec(db, "UPDATE accounts SET cents = cents + 5 WHERE id = 'bob'; SAVEPOINT left_open");
                    }))
                 .status,
-            Answer::Status::done);
+            AnswerStatus::done);
   EXPECT_EQ(cents(), "1000,5");
 }
 
@@ -263,11 +263,11 @@ TEST_F(SqliteCompanion, AFunctionMayNotWaitForTheWriterThatRunsIt) {
   Answer inner;
   expect_declined(work([&](sqlite3*) {
                     inner = blocking::insert(*store, plain_record("inner#1"));
-                    if (inner.status == Answer::Status::failed) throw Exception(inner.error);
+                    if (inner.status == AnswerStatus::failed) throw Exception(inner.error);
                   }),
                   ErrorKind::misuse, "for whose writer it would wait for ever");
   EXPECT_FALSE(blocking::get(*store, "inner#1").record);
-  EXPECT_EQ(blocking::insert(*store, plain_record("inner#1")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, plain_record("inner#1")).status, AnswerStatus::done);
 }
 
 // SQLite rolls the whole transaction back when a statement is interrupted: nobody else is harmed.
@@ -293,7 +293,7 @@ TEST_F(SqliteCompanion, OneThatEndsTheTransactionDoesNotHarmItsGroup) {
            work([](sqlite3*) { throw std::runtime_error("UNIQUE constraint failed, says the work"); })}) {
     const std::string n = std::to_string(++declined_);
     for (int i = 0; i < 3; ++i) {
-      ASSERT_EQ(blocking::insert(*store, plain_record(n + "#" + std::to_string(i))).status, Answer::Status::done);
+      ASSERT_EQ(blocking::insert(*store, plain_record(n + "#" + std::to_string(i))).status, AnswerStatus::done);
     }
     const std::string before = shell("SELECT cents FROM accounts WHERE id = 'bob'");
     int calls = 0;
@@ -310,11 +310,11 @@ TEST_F(SqliteCompanion, OneThatEndsTheTransactionDoesNotHarmItsGroup) {
                          statement("UPDATE accounts SET cents = cents + 10 WHERE id = 'bob'"));
       answers = group.finish();
     }
-    EXPECT_EQ(answers[0].status, Answer::Status::done) << answers[0].error.message;
-    EXPECT_EQ(answers[1].status, Answer::Status::done) << answers[1].error.message;
+    EXPECT_EQ(answers[0].status, AnswerStatus::done) << answers[0].error.message;
+    EXPECT_EQ(answers[1].status, AnswerStatus::done) << answers[1].error.message;
     EXPECT_TRUE(answers[2].declined);
     EXPECT_THAT(answers[2].error.message, HasSubstr("constraint failed"));
-    EXPECT_EQ(answers[3].status, Answer::Status::done) << answers[3].error.message;
+    EXPECT_EQ(answers[3].status, AnswerStatus::done) << answers[3].error.message;
     EXPECT_GE(calls, 1);
     EXPECT_EQ(std::stoi(shell("SELECT cents FROM accounts WHERE id = 'bob'")), std::stoi(before) + 11);
     EXPECT_EQ(blocking::get(*store, n + "#1").record->state, State::in_progress);
@@ -331,10 +331,10 @@ TEST_F(SqliteCompanion, VirtualTablesAreForOnesOwnTransaction) {
 
 // Whoever changes the tables meanwhile, the statements are prepared anew.
 TEST_F(SqliteCompanion, ATableMayChangeBetweenTwoOfThem) {
-  EXPECT_EQ(commit("s#1", statement("UPDATE accounts SET cents = 1")).status, Answer::Status::done);
+  EXPECT_EQ(commit("s#1", statement("UPDATE accounts SET cents = 1")).status, AnswerStatus::done);
   shell("ALTER TABLE accounts ADD COLUMN note TEXT");
   EXPECT_EQ(commit("s#2", statement("UPDATE accounts SET note = 'x'", {}, SqlRows::exactly(2))).status,
-            Answer::Status::done);
+            AnswerStatus::done);
 }
 
 }  // namespace companion_test

@@ -56,7 +56,7 @@ class SqliteHarness final : public StoreHarness {
     record.attempt = 1;
     record.revision = next_revision(0, 0);
     const auto writer = open();
-    Answer::Status status = Answer::Status::failed;
+    AnswerStatus status = AnswerStatus::failed;
     std::atomic<bool> answered{false};
     writer->insert(share(record), [&](const Answer& answer) {
       status = answer.status;
@@ -64,7 +64,7 @@ class SqliteHarness final : public StoreHarness {
       answered.notify_one();
     });
     answered.wait(false);
-    if (status != Answer::Status::done) throw std::runtime_error("cannot plant");
+    if (status != AnswerStatus::done) throw std::runtime_error("cannot plant");
     Shell shell(scratch_.file());
     shell.run("UPDATE records SET " + std::string(spoils[which]) + " WHERE CAST(key AS BLOB) = " + blob(key));
   }

@@ -144,7 +144,7 @@ class Client {
     std::vector<Write> writes;
     for (const std::size_t key : keys) {
       Answer seen = blocking::get(store_, name_of(key));
-      if (seen.status == Answer::Status::failed) continue;
+      if (seen.status == AnswerStatus::failed) continue;
       told_.read(key, number_of(seen.record), "a read");
       writes.push_back({.key = key, .number = told_.begin(key), .answer = std::move(seen)});
     }
@@ -171,18 +171,18 @@ class Client {
 
  private:
   bool take(std::size_t key, std::uint64_t number, const Answer& answer) {
-    if (answer.status == Answer::Status::done) {
+    if (answer.status == AnswerStatus::done) {
       told_.acknowledged(key, number);
       return true;
     }
-    if (answer.status == Answer::Status::refused) {
+    if (answer.status == AnswerStatus::refused) {
       told_.not_written(key, number);
       told_.read(key, number_of(answer.record), "a refusal");
     } else if (answer.error.kind == ErrorKind::in_doubt) {
       told_.doubted();
       if (disk_.below(2) == 0) return false;
       const Answer read = blocking::get(store_, name_of(key));
-      if (read.status == Answer::Status::done) told_.read(key, number_of(read.record), "the read after a doubt");
+      if (read.status == AnswerStatus::done) told_.read(key, number_of(read.record), "the read after a doubt");
     } else {
       told_.not_written(key, number);
       if (answer.error.kind != ErrorKind::unavailable) told_.wrong(answer.error.message);
@@ -211,7 +211,7 @@ class SqliteDisk : public ::testing::Test {
       const auto store = open();
       for (std::size_t key = 0; key < Told::how_many; ++key) {
         const Answer answer = blocking::get(*store, name_of(key));
-        if (answer.status == Answer::Status::failed) {
+        if (answer.status == AnswerStatus::failed) {
           told_.wrong(std::string(when) + ": " + answer.error.message);
         } else {
           told_.read(key, number_of(answer.record), when);
@@ -250,19 +250,19 @@ class SqliteDiskFault : public SqliteDisk {
   ErrorKind fail(Store& store, std::size_t key) {
     const std::uint64_t number = told_.begin(key);
     const Answer answer = blocking::insert(store, record_of(key, number, 100));
-    EXPECT_EQ(answer.status, Answer::Status::failed);
+    EXPECT_EQ(answer.status, AnswerStatus::failed);
     if (answer.error.kind != ErrorKind::in_doubt) told_.not_written(key, number);
     return answer.error.kind;
   }
   void put(Store& store, std::size_t key) {
     const std::uint64_t number = told_.begin(key);
     const Answer answer = blocking::insert(store, record_of(key, number, 100));
-    EXPECT_EQ(answer.status, Answer::Status::done) << answer.error.message;
-    if (answer.status == Answer::Status::done) told_.acknowledged(key, number);
+    EXPECT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
+    if (answer.status == AnswerStatus::done) told_.acknowledged(key, number);
   }
   bool is_there(Store& store, std::size_t key) {
     const Answer answer = blocking::get(store, name_of(key));
-    EXPECT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+    EXPECT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
     told_.read(key, number_of(answer.record), "a read");
     return answer.record != nullptr;
   }
@@ -324,7 +324,7 @@ TEST_F(SqliteDiskFault, AnAnswerThatWritesNothingDoesNotMakeTheLogTrue) {
     put(store, 0);
     disk_.script(Synced::log, Fate::fails);
     EXPECT_EQ(fail(store, 1), ErrorKind::in_doubt);
-    EXPECT_EQ(blocking::insert(store, record_of(0, 1, 0)).status, Answer::Status::refused);
+    EXPECT_EQ(blocking::insert(store, record_of(0, 1, 0)).status, AnswerStatus::refused);
   });
   process([&](Store& store) {
     is_there(store, 1);
@@ -573,7 +573,7 @@ TEST_F(SqliteDiskFault, ADirectoryThatMayNotBeReadIsSyncedWithItsFileSystem) {
   EXPECT_EQ(as_nobody([&] { put(*open(), 0); }), 0);
   EXPECT_EQ(as_nobody([&] {
               const auto store = make_sqlite_store({.path = disk_.file("a/b/once.db"), .create_directories = true});
-              if (blocking::insert(*store, plain_record("k#1")).status != Answer::Status::done) told_.wrong("a/b");
+              if (blocking::insert(*store, plain_record("k#1")).status != AnswerStatus::done) told_.wrong("a/b");
             }),
             0);
   ASSERT_EQ(chmod(directory.c_str(), 0700), 0);
@@ -587,7 +587,7 @@ TEST_F(SqliteDiskFault, AReadThatFailsIsNoDamageAndWorksLater) {
     for (int i = 0; i < 60; ++i) Client(disk_, told_, store).write({0, 1, 2, 3});
     disk_.fail_reads(true);
     Answer answer = blocking::get(store, "nobody's#1");
-    EXPECT_EQ(answer.status, Answer::Status::failed);
+    EXPECT_EQ(answer.status, AnswerStatus::failed);
     EXPECT_EQ(answer.error.kind, ErrorKind::unavailable) << answer.error.message;
     EXPECT_NE(answer.error.message.find("input or output failed"), std::string::npos) << answer.error.message;
     try {

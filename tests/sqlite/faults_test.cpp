@@ -67,11 +67,11 @@ class SqliteFaults : public ::testing::Test {
 
   static void put(Store& store, const std::string& key) {
     const Answer answer = blocking::insert(store, plain_record(key));
-    ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+    ASSERT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
   }
 
   static void expect_failed(const Answer& answer, ErrorKind kind, const std::string& what) {
-    EXPECT_EQ(answer.status, Answer::Status::failed) << what;
+    EXPECT_EQ(answer.status, AnswerStatus::failed) << what;
     EXPECT_EQ(answer.error.kind, kind) << answer.error.message;
     EXPECT_THAT(answer.error.message, HasSubstr(what));
   }
@@ -82,9 +82,9 @@ class SqliteFaults : public ::testing::Test {
     for (int i = 0; i < 500; ++i) {
       const Record record = plain_record("k#" + std::to_string(i));
       Answer answer = blocking::insert(store, record);
-      ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
+      ASSERT_EQ(answer.status, AnswerStatus::done) << i << ": " << answer.error.message;
       answer = blocking::remove(store, record.key, seen_of(record, answer.place));
-      ASSERT_EQ(answer.status, Answer::Status::done) << i << ": " << answer.error.message;
+      ASSERT_EQ(answer.status, AnswerStatus::done) << i << ": " << answer.error.message;
     }
   }
 
@@ -156,16 +156,16 @@ TEST_F(SqliteFaults, AFileSizeLimitRefusesWritesAndLosesNothing) {
       Record record = plain_record("k#" + std::to_string(acknowledged));
       record.result = Result::inlined(std::string(10'000, 'x'));
       answer = blocking::insert(*store, record);
-      if (answer.status != Answer::Status::done) break;
+      if (answer.status != AnswerStatus::done) break;
     }
-    const bool refused = answer.status == Answer::Status::failed && answer.error.kind == ErrorKind::unavailable;
+    const bool refused = answer.status == AnswerStatus::failed && answer.error.kind == ErrorKind::unavailable;
     constexpr rlimit none{RLIM_INFINITY, RLIM_INFINITY};
     if (setrlimit(RLIMIT_FSIZE, &none) != 0) _exit(2);
     bool all = true;
     for (int i = 0; i < acknowledged; ++i) {
       all = all && blocking::get(*store, "k#" + std::to_string(i)).record != nullptr;
     }
-    const bool again = blocking::insert(*store, plain_record("after#1")).status == Answer::Status::done;
+    const bool again = blocking::insert(*store, plain_record("after#1")).status == AnswerStatus::done;
     _exit(refused && acknowledged > 5 && all && again ? 0 : 1);
   }
   int status = 0;
@@ -181,7 +181,7 @@ TEST_F(SqliteFaults, ACheckpointThatFailsDoesNotFailWritesAndIsTriedAgain) {
       Record record = plain_record(name + "#" + std::to_string(i));
       record.result = Result::inlined(std::string(10'000, 'x'));
       const Answer answer = blocking::insert(*store, record);
-      ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+      ASSERT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
     }
   };
   disk_faults().file_sync = true;
@@ -200,7 +200,7 @@ TEST_F(SqliteFaults, CutIndexOfTheLogIsAnError) {
   put(*store, "a#1");
   std::filesystem::resize_file(scratch_.file() + "-shm", 0);
   for (const Answer& answer : {blocking::insert(*store, plain_record("b#1")), blocking::get(*store, "a#1")}) {
-    ASSERT_EQ(answer.status, Answer::Status::failed);
+    ASSERT_EQ(answer.status, AnswerStatus::failed);
     EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
     EXPECT_THAT(answer.error.message, HasSubstr("-shm file was cut"));
   }
@@ -217,9 +217,9 @@ TEST_F(SqliteFaults, ClaimWithoutRoomForItsFinishIsRefused) {
   const Answer claim = blocking::insert(*store, plain_record("b#1"));
   const Answer replay = blocking::insert(*store, plain_record("a#1"));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_EQ(claim.status, Answer::Status::failed);
+  EXPECT_EQ(claim.status, AnswerStatus::failed);
   EXPECT_THAT(claim.error.message, AllOf(HasSubstr("no room is left"), HasSubstr("65536 bytes: RLIMIT_FSIZE")));
-  EXPECT_EQ(replay.status, Answer::Status::refused) << replay.error.message;
+  EXPECT_EQ(replay.status, AnswerStatus::refused) << replay.error.message;
 }
 
 TEST_F(SqliteFaults, ReaderNeedsNoLockFileAndChangesNothing) {
@@ -251,7 +251,7 @@ TEST_F(SqliteFaults, ASyncThatFailsLeavesTheWriteInDoubt) {
   disk_faults().heal();
   // As the protocol says: write again or read.
   const Answer again = blocking::insert(*store, plain_record("k#1"));
-  EXPECT_NE(again.status, Answer::Status::failed) << again.error.message;
+  EXPECT_NE(again.status, AnswerStatus::failed) << again.error.message;
   EXPECT_TRUE(blocking::get(*store, "k#1").record);
   EXPECT_TRUE(blocking::get(*store, "before#1").record);
   EXPECT_THAT(stores::check_sqlite(*open()), IsEmpty());
@@ -286,7 +286,7 @@ TEST_F(SqliteFaults, OneSyncServesAGroupAndOneWriteItsLog) {
   for (int i = 0; i < 40; ++i) group.insert(plain_record("k#" + std::to_string(i)));
   disk_faults().log_syncs = 0;
   disk_faults().log_writes = 0;
-  for (const Answer& answer : group.finish()) EXPECT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+  for (const Answer& answer : group.finish()) EXPECT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
   EXPECT_EQ(disk_faults().log_syncs, 1U);
   EXPECT_EQ(disk_faults().log_writes, 1U);
 }
@@ -301,9 +301,9 @@ TEST_F(SqliteFaults, OneBadRecordDoesNotFailItsGroup) {
   group.insert(plain_record("bad#1"));
   group.insert(plain_record("good#2"));
   const std::vector<Answer> answers = group.finish();
-  EXPECT_EQ(answers[0].status, Answer::Status::done);
+  EXPECT_EQ(answers[0].status, AnswerStatus::done);
   expect_failed(answers[1], ErrorKind::corrupt, "'bad#1' has a malformed state");
-  EXPECT_EQ(answers[2].status, Answer::Status::done);
+  EXPECT_EQ(answers[2].status, AnswerStatus::done);
 }
 
 // Between two small records one for which the disk has no room: the group fails, and each is tried alone.
@@ -323,9 +323,9 @@ TEST_F(SqliteFaults, OneRecordTooLargeForTheDiskDoesNotFailItsGroup) {
   insert_with_too_large_one(group);
   const std::vector<Answer> answers = group.finish();
   disk_faults().heal();
-  EXPECT_EQ(answers[0].status, Answer::Status::done) << answers[0].error.message;
+  EXPECT_EQ(answers[0].status, AnswerStatus::done) << answers[0].error.message;
   expect_failed(answers[1], ErrorKind::unavailable, "no space left");
-  EXPECT_EQ(answers[2].status, Answer::Status::done) << answers[2].error.message;
+  EXPECT_EQ(answers[2].status, AnswerStatus::done) << answers[2].error.message;
   EXPECT_FALSE(blocking::get(*store, "large#1").record);
 }
 
@@ -337,11 +337,11 @@ TEST_F(SqliteFaults, AGroupIsNotTriedOneByOneToItsEndWhenTheDiskFails) {
   for (int i = 0; i < 20; ++i) together.insert(plain_record("k#" + std::to_string(i)));
   disk_faults().log_write_io = true;
   const std::vector<Answer> answers = together.finish();
-  for (const Answer& answer : answers) EXPECT_EQ(answer.status, Answer::Status::failed);
+  for (const Answer& answer : answers) EXPECT_EQ(answer.status, AnswerStatus::failed);
   expect_failed(answers.back(), ErrorKind::unavailable, "not tried, because earlier writes failed");
   disk_faults().heal();
   for (int i = 0; i < 20; ++i) put(*store, "k#" + std::to_string(i));
-  EXPECT_EQ(blocking::insert(*store, plain_record("before#1")).status, Answer::Status::refused);
+  EXPECT_EQ(blocking::insert(*store, plain_record("before#1")).status, AnswerStatus::refused);
 }
 
 TEST_F(SqliteFaults, AFileThatGoesWhileAGroupIsTriedOneByOneKeepsTheAnswersBefore) {
@@ -358,7 +358,7 @@ TEST_F(SqliteFaults, AFileThatGoesWhileAGroupIsTriedOneByOneKeepsTheAnswersBefor
   const std::vector<Answer> answers = group.finish();
   disk_faults().heal();
   EXPECT_EQ(syncs, 2);
-  EXPECT_EQ(answers[0].status, Answer::Status::done) << "what is written is not told as not written";
+  EXPECT_EQ(answers[0].status, AnswerStatus::done) << "what is written is not told as not written";
   expect_failed(answers[1], ErrorKind::unavailable, "");
   expect_failed(answers[2], ErrorKind::unavailable, "");
 }
@@ -421,7 +421,7 @@ TEST_F(SqliteFaults, ALockFileThatIsEmptiedStopsNobody) {
       for (int n = 0; n < writes; ++n) {
         const Record record = plain_record("t" + std::to_string(i) + "#" + std::to_string(n));
         const Answer answer = blocking::insert(*stores.at(i % 2), record);
-        EXPECT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+        EXPECT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
       }
       --busy;
     });
@@ -475,7 +475,7 @@ TEST_F(SqliteFaults, AFileOrDirectoryWithoutPermissionIsUnavailable) {
       try {
         const auto store = make_sqlite_store({.path = scratch_.file(), .busy_timeout = short_wait});
         const Answer answer = blocking::insert(*store, plain_record("k#2"));
-        if (answer.error.kind == ErrorKind::unavailable && answer.status == Answer::Status::failed) _exit(0);
+        if (answer.error.kind == ErrorKind::unavailable && answer.status == AnswerStatus::failed) _exit(0);
         std::fprintf(stderr, "status %d: %s\n", static_cast<int>(answer.status), answer.error.message.c_str());
         _exit(1);
       } catch (const Exception& error) {
@@ -522,7 +522,7 @@ void damaged(const std::string& path, int records, Damage&& damage) {
     for (int i = 0; i < records; ++i) {
       Record record = plain_record("k#" + std::to_string(i));
       record.result = Result::inlined(std::string(3000, 'x'));
-      ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+      ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
     }
   }
   {
@@ -545,7 +545,7 @@ int expect_corrupt_but_alive(const std::string& path, int records) {
   int failed = 0;
   for (int i = 0; i < records; ++i) {
     const Answer answer = blocking::get(*store, "k#" + std::to_string(i));
-    if (answer.status == Answer::Status::failed) {
+    if (answer.status == AnswerStatus::failed) {
       EXPECT_EQ(answer.error.kind, ErrorKind::corrupt) << answer.error.message;
       ++failed;
     } else {
@@ -553,7 +553,7 @@ int expect_corrupt_but_alive(const std::string& path, int records) {
     }
   }
   const Answer answer = blocking::insert(*store, plain_record("new#1"));
-  if (answer.status == Answer::Status::failed) {
+  if (answer.status == AnswerStatus::failed) {
     EXPECT_EQ(answer.error.kind, ErrorKind::corrupt) << answer.error.message;
     ++failed;
   }
@@ -612,7 +612,7 @@ TEST_F(SqliteFaults, FlippedBitsNeverCrashOrHang) {
     }
     for (int i = 0; i < 20; ++i) {
       const Answer got = blocking::get(*store, "k#" + std::to_string(i));
-      if (got.status == Answer::Status::failed) {
+      if (got.status == AnswerStatus::failed) {
         EXPECT_THAT(got.error.message, HasSubstr("sqlite store"));
       }
       blocking::insert(*store, plain_record("n#" + std::to_string(i)));
@@ -628,7 +628,7 @@ TEST_F(SqliteFaults, AShellInsideATransactionIsWaitedForAndThenReported) {
   Shell shell(scratch_.file());
   shell.run("BEGIN IMMEDIATE");
   expect_failed(blocking::insert(*store, plain_record("k#1")), ErrorKind::unavailable, "sqlite3 shell");
-  EXPECT_EQ(blocking::get(*store, "k#1").status, Answer::Status::done);
+  EXPECT_EQ(blocking::get(*store, "k#1").status, AnswerStatus::done);
   shell.run("COMMIT");
   put(*store, "k#1");
 }
@@ -641,7 +641,7 @@ TEST_F(SqliteFaults, AReaderThatNeverEndsOnlyMakesTheLogGrow) {
   for (int i = 0; i < 100; ++i) {
     Record record = plain_record("k#" + std::to_string(i));
     record.result = Result::inlined(std::string(10'000, 'x'));
-    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   }
   EXPECT_GT(stores::sqlite_status(*store).value().log_bytes, 900'000U);
   EXPECT_EQ(shell.run("SELECT count(*) FROM records; COMMIT"), "1");
@@ -687,7 +687,7 @@ TEST_F(SqliteFaults, TwoBusyStoresGetEqualShares) {
       Store& store = i % 2 == 0 ? *one : *two;
       for (int n = 0; !stop; ++n) {
         const Answer answer = blocking::insert(store, plain_record("s" + std::to_string(i) + "#" + std::to_string(n)));
-        if (answer.status == Answer::Status::done && ++counts.at(i % 2) >= 1500) stop = true;
+        if (answer.status == AnswerStatus::done && ++counts.at(i % 2) >= 1500) stop = true;
       }
     });
   }
@@ -709,7 +709,7 @@ TEST_F(SqliteFaults, TwoBusyStoresGetEqualShares) {
         Record record = plain_record(key);
         record.holder = "round " + std::to_string(round);
         const Answer claim = blocking::insert(*store, record);
-        if (claim.status != Answer::Status::done) _exit(1);
+        if (claim.status != AnswerStatus::done) _exit(1);
         const auto say = [&](char what, const std::string& of) {
           const std::string line = what + of + "\n";  // Short: one write, never torn (pipe(7), PIPE_BUF).
           if (::write(report, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(1);
@@ -719,13 +719,13 @@ TEST_F(SqliteFaults, TwoBusyStoresGetEqualShares) {
         const std::string wanted =
             "round." + std::to_string(round) + "." + std::to_string(client) + "#" + std::to_string(n);
         const Answer shared = blocking::insert(*store, plain_record(wanted));
-        if (shared.status == Answer::Status::failed) _exit(1);
-        if (shared.status == Answer::Status::done) say('s', wanted);
+        if (shared.status == AnswerStatus::failed) _exit(1);
+        if (shared.status == AnswerStatus::done) say('s', wanted);
         Record next = record;
         next.state = State::completed;
         next.revision += 1;
         next.result = Result::inlined(key + std::string(500, '.'));
-        if (blocking::replace(*store, next, seen_of(record, claim.place)).status != Answer::Status::done) _exit(1);
+        if (blocking::replace(*store, next, seen_of(record, claim.place)).status != AnswerStatus::done) _exit(1);
         say('c', key);
       }
     });
@@ -781,13 +781,13 @@ TEST_F(SqliteFaults, KillingProcessesAtRandomMomentsLosesNothingAcknowledged) {
       const auto store = make_sqlite_store({.path = scratch_.file(), .recent_keys = 50});
       for (const auto& [key, state] : acknowledged) {
         const Answer answer = blocking::get(*store, key);
-        ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+        ASSERT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
         ASSERT_TRUE(answer.record) << "lost " << key << " in round " << round;
         if (state == 'c') {
           ASSERT_EQ(answer.record->state, State::completed) << key;
           ASSERT_EQ(answer.record->result.bytes, key + std::string(500, '.'));
         }
-        ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, Answer::Status::refused) << key;
+        ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, AnswerStatus::refused) << key;
       }
       EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
     }

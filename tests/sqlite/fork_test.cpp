@@ -40,7 +40,7 @@ constexpr std::chrono::minutes long_wait{5};
 constexpr unsigned alarm_s = 60;
 
 bool puts(Store& store, const std::string& key) {
-  return blocking::insert(store, plain_record(key)).status == Answer::Status::done;
+  return blocking::insert(store, plain_record(key)).status == AnswerStatus::done;
 }
 
 bool is_told(const std::optional<Error>& error) {
@@ -243,7 +243,7 @@ TEST(SqliteFork, AChildDoesNotKeepTheLockOfAParentThatDied) {
     Record record = plain_record("k#1");
     record.result = Result::inlined(std::string(std::size_t{1} << 20U, 'x'));  // More than the log may have.
     store->insert(share(std::move(record)), [&](const Answer& answer) {
-      if (answer.status != Answer::Status::done) _exit(1);
+      if (answer.status != AnswerStatus::done) _exit(1);
       if (fork() == 0) {
         ::close(alive[1]);
         char byte = 0;
@@ -276,7 +276,7 @@ TEST(SqliteFork, ACompletionMayForkAndItsChildWritesNothing) {
   record.result = Result::inlined(std::string(std::size_t{1} << 20U, 'x'));
   const pid_t parent = getpid();
   store->insert(share(std::move(record)), [&](const Answer& answer) {
-    EXPECT_EQ(answer.status, Answer::Status::done);
+    EXPECT_EQ(answer.status, AnswerStatus::done);
     const pid_t made = fork();
     if (made == 0) {
       alarm(alarm_s);
@@ -360,7 +360,7 @@ void expect_completed_once(const Scratch& scratch, Store& store, Begin&& begin, 
     std::filesystem::rename(scratch.file("away.db"), scratch.file());
   }
   const Answer answer = blocking::insert(store, plain_record("last#1"));
-  EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
+  EXPECT_NE(answer.status, AnswerStatus::failed) << answer.error.message;
 }
 
 TEST(SqliteFork, WhatIsWrittenTogetherIsCompletedByTheParentOnly) {
@@ -368,7 +368,7 @@ TEST(SqliteFork, WhatIsWrittenTogetherIsCompletedByTheParentOnly) {
   const auto store = make_sqlite_store({.path = scratch.file()});
   const auto begin = [&](const char* key, auto done) {
     store->insert(share(plain_record(key)), [done](const Answer& answer) {
-      EXPECT_EQ(answer.status, Answer::Status::done);
+      EXPECT_EQ(answer.status, AnswerStatus::done);
       done();
     });
   };
@@ -381,7 +381,7 @@ TEST(SqliteFork, WhatFailsTogetherIsCompletedByTheParentOnly) {
   const auto move_away = [&] { std::filesystem::rename(scratch.file(), scratch.file("away.db")); };
   const auto insert = [&](const char* key, auto done) {
     store->insert(share(plain_record(key)), [done](const Answer& answer) {
-      EXPECT_EQ(answer.status, Answer::Status::failed);
+      EXPECT_EQ(answer.status, AnswerStatus::failed);
       done();
     });
   };

@@ -50,24 +50,24 @@ class SqliteKeys : public ::testing::Test {
 
   static std::string key(int n) { return "k#" + std::to_string(n); }
 
-  static Answer::Status insert(Store& store, const std::string& key) {
+  static AnswerStatus insert(Store& store, const std::string& key) {
     const Answer answer = blocking::insert(store, plain_record(key));
-    EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
+    EXPECT_NE(answer.status, AnswerStatus::failed) << answer.error.message;
     return answer.status;
   }
-  static void put(Store& store, const std::string& key) { ASSERT_EQ(insert(store, key), Answer::Status::done) << key; }
+  static void put(Store& store, const std::string& key) { ASSERT_EQ(insert(store, key), AnswerStatus::done) << key; }
   static void put(Store& store, int from, int to) {
     for (int n = from; n < to; ++n) put(store, key(n));
   }
   static void take_away(Store& store, const std::string& key) {
     const Answer answer = blocking::remove(store, key, seen_of(plain_record(key)));
-    ASSERT_EQ(answer.status, Answer::Status::done) << key << ": " << answer.error.message;
+    ASSERT_EQ(answer.status, AnswerStatus::done) << key << ": " << answer.error.message;
   }
   // Each is read, and cannot be claimed again.
   static void expect_there(Store& store, int from, int to) {
     for (int n = from; n < to; ++n) {
       ASSERT_TRUE(blocking::get(store, key(n)).record) << key(n);
-      ASSERT_EQ(insert(store, key(n)), Answer::Status::refused) << key(n);
+      ASSERT_EQ(insert(store, key(n)), AnswerStatus::refused) << key(n);
     }
   }
 
@@ -208,8 +208,8 @@ TEST_F(SqliteKeys, OfOtherProgramsAreFoundAtOnce) {
     put(*writer, key(n + 2));
     ASSERT_TRUE(blocking::get(*reader, key(n)).record);
     ASSERT_TRUE(blocking::get(*reader, key(n + 2)).record);
-    ASSERT_EQ(insert(*writer, key(n)), Answer::Status::refused);
-    ASSERT_EQ(insert(*one, key(n + 2)), Answer::Status::refused);
+    ASSERT_EQ(insert(*writer, key(n)), AnswerStatus::refused);
+    ASSERT_EQ(insert(*one, key(n + 2)), AnswerStatus::refused);
   }
   expect_there(*reader, 0, 1500);
 }
@@ -260,12 +260,12 @@ TEST_F(SqliteKeys, AnIdIsNeverUsedAgain) {
     {
       const auto store = open(100);
       put(*store, key(n));
-      ASSERT_EQ(insert(*other, key(n)), Answer::Status::refused);
+      ASSERT_EQ(insert(*other, key(n)), AnswerStatus::refused);
       take_away(*store, key(n));
     }
     const auto store = open(100);
     put(*store, key(n + 1));
-    ASSERT_EQ(insert(*other, key(n + 1)), Answer::Status::refused) << key(n + 1);
+    ASSERT_EQ(insert(*other, key(n + 1)), AnswerStatus::refused) << key(n + 1);
     ASSERT_FALSE(blocking::get(*other, key(n)).record);
   }
   EXPECT_EQ(number("SELECT count(*) FROM records"), 150);
@@ -280,7 +280,7 @@ TEST_F(SqliteKeys, WhatIsDeletedLeavesNoEntry) {
     for (int gone = n; gone < n + 10; ++gone) take_away(gone % 2 == 0 ? *one : *other, key(gone));
     Record expired = plain_record("expired#" + std::to_string(n));
     expired.expires_at = manual_start;
-    ASSERT_EQ(blocking::insert(*one, expired).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*one, expired).status, AnswerStatus::done);
     ASSERT_EQ(blocking::sweep(*other, manual_start + Millis{1}, 10).removed, 1U);
   }
   put(*one, 600, 900);  // So that all of them are moved.
@@ -297,7 +297,7 @@ TEST_F(SqliteKeys, TakenAwayMayBeClaimedAgain) {
   const auto other = open(1);
   for (int n = 0; n < 200; ++n) {
     put(n % 3 == 0 ? *other : *one, "same#1");
-    ASSERT_EQ(insert(n % 3 == 1 ? *other : *one, "same#1"), Answer::Status::refused);
+    ASSERT_EQ(insert(n % 3 == 1 ? *other : *one, "same#1"), AnswerStatus::refused);
     put(*one, key(n));
     take_away(n % 2 == 0 ? *one : *other, "same#1");
     ASSERT_FALSE(blocking::get(*one, "same#1").record);
@@ -341,7 +341,7 @@ TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
       Answer answer = Answer::refuse(nullptr);
       if (what == 0) {
         const SweepAnswer swept = blocking::sweep(*store, manual_start + Millis{1}, 1000);
-        answer.status = swept.error ? Answer::Status::failed : Answer::Status::done;
+        answer.status = swept.error ? AnswerStatus::failed : AnswerStatus::done;
         if (swept.error) answer.error = *swept.error;
         if (!swept.error) {
           std::erase_if(expected, [](const auto& each) { return each.second.expires_at == manual_start; });
@@ -350,10 +350,10 @@ TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
         Record record = plain_record(key);
         if (random.below(4) == 0) record.expires_at = manual_start;
         answer = blocking::insert(*store, record);
-        if (answer.status == Answer::Status::done) {
+        if (answer.status == AnswerStatus::done) {
           ASSERT_TRUE(known == expected.end()) << "claimed twice: " << key;
           expected[key] = record;
-        } else if (answer.status == Answer::Status::refused) {
+        } else if (answer.status == AnswerStatus::refused) {
           ASSERT_TRUE(known != expected.end()) << key;
         }
       } else if (known != expected.end() && what < 11) {
@@ -361,16 +361,16 @@ TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
         next.revision += 1;
         next.note = "step " + std::to_string(step);
         answer = blocking::replace(*store, next, seen_of(known->second));
-        ASSERT_NE(answer.status, Answer::Status::refused) << key;
-        if (answer.status == Answer::Status::done) known->second = next;
+        ASSERT_NE(answer.status, AnswerStatus::refused) << key;
+        if (answer.status == AnswerStatus::done) known->second = next;
       } else if (known != expected.end()) {
         answer = blocking::remove(*store, key, seen_of(known->second));
-        ASSERT_NE(answer.status, Answer::Status::refused) << key;
-        if (answer.status == Answer::Status::done) expected.erase(known);
+        ASSERT_NE(answer.status, AnswerStatus::refused) << key;
+        if (answer.status == AnswerStatus::done) expected.erase(known);
       }
       if (fault == 3) shell.run("COMMIT");
       disk_faults().heal();
-      if (answer.status == Answer::Status::failed) {
+      if (answer.status == AnswerStatus::failed) {
         // On a loaded machine another store may keep the lock beyond the busy timeout: then nothing was written.
         const bool was_busy = answer.error.kind == ErrorKind::unavailable &&
                               answer.error.message.find("was held by another process") != std::string::npos;
@@ -385,7 +385,7 @@ TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
       const std::string other = "k#" + std::to_string(random.below(40));
       const auto there = expected.find(other);
       answer = blocking::get(*stores.at(random.below(stores.size())), other);
-      ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+      ASSERT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
       ASSERT_EQ(answer.record != nullptr, there != expected.end()) << other;
       if (answer.record) {
         ASSERT_EQ(*answer.record, there->second);
@@ -396,10 +396,10 @@ TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
         const Answer answer = blocking::get(*store, key);
         ASSERT_TRUE(answer.record) << key;
         ASSERT_EQ(*answer.record, record);
-        ASSERT_EQ(insert(*store, key), Answer::Status::refused) << key;
+        ASSERT_EQ(insert(*store, key), AnswerStatus::refused) << key;
       }
     }
-    for (const auto& store : stores) EXPECT_EQ(insert(*store, "last#1") == Answer::Status::done, store == stores[0]);
+    for (const auto& store : stores) EXPECT_EQ(insert(*store, "last#1") == AnswerStatus::done, store == stores[0]);
     expect_sound(scratch.file(), {stores[0].get(), stores[1].get(), stores[2].get()});
   }
 }
@@ -416,8 +416,8 @@ TEST_F(SqliteKeys, EachIsClaimedOnceHoweverManyWantIt) {
       for (int n = 0; n < keys; ++n) {
         const int at = (n + static_cast<int>(thread / 3) * 5) % keys;
         const Answer answer = blocking::insert(store, plain_record(key(at)));
-        EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
-        if (answer.status == Answer::Status::done) ++claims.at(static_cast<std::size_t>(at));
+        EXPECT_NE(answer.status, AnswerStatus::failed) << answer.error.message;
+        if (answer.status == AnswerStatus::done) ++claims.at(static_cast<std::size_t>(at));
         EXPECT_TRUE(blocking::get(store, key(at)).record) << key(at);
       }
     });
@@ -447,7 +447,7 @@ TEST_F(SqliteKeys, AFailureBetweenTwoClaimsForgetsNeither) {
   const auto store = open(100);
   Record expired = plain_record("expired#1");
   expired.expires_at = manual_start;
-  ASSERT_EQ(blocking::insert(*store, expired).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, expired).status, AnswerStatus::done);
   put(*store, key(0));
   disk_faults().full = true;
   EXPECT_TRUE(blocking::sweep(*store, manual_start + Millis{1}, 10).error);
@@ -459,7 +459,7 @@ TEST_F(SqliteKeys, AFailureBetweenTwoClaimsForgetsNeither) {
   {
     Shell shell(scratch_.file());
     shell.run("BEGIN IMMEDIATE");
-    EXPECT_EQ(blocking::insert(*impatient, plain_record(key(3))).status, Answer::Status::failed);
+    EXPECT_EQ(blocking::insert(*impatient, plain_record(key(3))).status, AnswerStatus::failed);
   }
   expect_there(*impatient, 0, 3);
   expect_there(*store, 0, 3);
@@ -472,7 +472,7 @@ TEST_F(SqliteKeys, AfterTheHighestIdsThereAreNoneMore) {
   written(long_ago);
   const auto store = open(1);
   const Answer answer = blocking::insert(*store, plain_record(key(3)));
-  EXPECT_EQ(answer.status, Answer::Status::failed);
+  EXPECT_EQ(answer.status, AnswerStatus::failed);
   EXPECT_THAT(answer.error.message, HasSubstr("a row was given the id 9223372036854775806"));
   ASSERT_TRUE(blocking::get(*store, key(0)).record);
 }

@@ -42,15 +42,15 @@ class SqliteNames : public ::testing::Test {
   void expect_one_file(const std::string& other_name) const {
     const auto by_name = make_sqlite_store({.path = scratch_.file()});
     const auto by_other = make_sqlite_store({.path = other_name});
-    EXPECT_EQ(put(*by_name, "k#1").status, Answer::Status::done);
-    EXPECT_EQ(put(*by_other, "k#1").status, Answer::Status::refused);
-    EXPECT_EQ(put(*by_other, "k#2").status, Answer::Status::done);
-    EXPECT_EQ(put(*by_name, "k#2").status, Answer::Status::refused);
+    EXPECT_EQ(put(*by_name, "k#1").status, AnswerStatus::done);
+    EXPECT_EQ(put(*by_other, "k#1").status, AnswerStatus::refused);
+    EXPECT_EQ(put(*by_other, "k#2").status, AnswerStatus::done);
+    EXPECT_EQ(put(*by_name, "k#2").status, AnswerStatus::refused);
     EXPECT_EQ(stores::sqlite_status(*by_other).value().path, scratch_.file());
     EXPECT_FALSE(fs::is_regular_file(other_name + "-lock") && !fs::equivalent(other_name + "-lock", lock_));
     fs::remove(scratch_.file() + "-wal");
     const Answer answer = put(*by_other, "k#3");
-    EXPECT_EQ(answer.status, Answer::Status::failed);
+    EXPECT_EQ(answer.status, AnswerStatus::failed);
     EXPECT_THAT(answer.error.message, HasSubstr("-wal or -shm"));
   }
 
@@ -67,11 +67,11 @@ TEST_F(SqliteNames, AHardLinkIsRefusedByEitherName) {
   EXPECT_FALSE(fs::exists(scratch_.file("backup.db-lock")));
   {
     const auto store = make_sqlite_store({.path = scratch_.file(), .allow_hard_links = true});
-    EXPECT_EQ(put(*store, "k#1").status, Answer::Status::done);
+    EXPECT_EQ(put(*store, "k#1").status, AnswerStatus::done);
     EXPECT_EQ(stores::sqlite_status(*store).value().hard_links, 2U);
   }
   fs::remove(scratch_.file("backup.db"));
-  EXPECT_EQ(put(*make_sqlite_store({.path = scratch_.file()}), "k#1").status, Answer::Status::refused);
+  EXPECT_EQ(put(*make_sqlite_store({.path = scratch_.file()}), "k#1").status, AnswerStatus::refused);
 }
 
 TEST_F(SqliteNames, AHardLinkToAFileBesideItIsRefused) {
@@ -89,13 +89,13 @@ TEST_F(SqliteNames, AHardLinkToAFileBesideItIsRefused) {
 TEST_F(SqliteNames, AHardLinkMadeWhileItIsOpenCannotBeOpened) {
   const auto store = make_sqlite_store({.path = scratch_.file()});
   fs::create_hard_link(scratch_.file(), scratch_.file("backup.db"));
-  EXPECT_EQ(put(*store, "k#1").status, Answer::Status::done);
+  EXPECT_EQ(put(*store, "k#1").status, AnswerStatus::done);
   EXPECT_EQ(stores::sqlite_status(*store).value().hard_links, 2U);
   expect_refused({.path = scratch_.file("backup.db")}, ErrorKind::misuse, HasSubstr("has 2 names"));
   // Nor does the store go on by a name that the file has no more.
   fs::remove(scratch_.file());
   const Answer answer = put(*store, "k#2");
-  EXPECT_EQ(answer.status, Answer::Status::failed);
+  EXPECT_EQ(answer.status, AnswerStatus::failed);
   EXPECT_THAT(answer.error.message, HasSubstr("was deleted"));
 }
 
@@ -124,7 +124,7 @@ TEST_F(SqliteNames, ALinkToAFileThatIsNotThereYetMakesThatOne) {
   fs::create_symlink("one.db", scratch_.file("two.db"));
   expect_refused({.path = scratch_.file("two.db"), .create = false}, ErrorKind::unavailable, HasSubstr("real.db"));
   const auto store = make_sqlite_store({.path = scratch_.file("two.db")});
-  EXPECT_EQ(put(*store, "k#1").status, Answer::Status::done);
+  EXPECT_EQ(put(*store, "k#1").status, AnswerStatus::done);
   EXPECT_TRUE(fs::is_regular_file(scratch_.file("data/real.db")));
   EXPECT_TRUE(fs::is_regular_file(scratch_.file("data/real.db-lock")));
   EXPECT_FALSE(fs::exists(scratch_.file("two.db-lock")));
@@ -139,12 +139,12 @@ TEST_F(SqliteNames, ALoopOfLinksIsRefused) {
 TEST_F(SqliteNames, ALinkThatLeadsElsewhereWhileItIsOpenIsNoticed) {
   fs::create_symlink("once.db", scratch_.file("link.db"));
   const auto store = make_sqlite_store({.path = scratch_.file("link.db")});
-  EXPECT_EQ(put(*store, "k#1").status, Answer::Status::done);
+  EXPECT_EQ(put(*store, "k#1").status, AnswerStatus::done);
   { make_sqlite_store({.path = scratch_.file("new.db")}); }
   fs::remove(scratch_.file("link.db"));
   fs::create_symlink("new.db", scratch_.file("link.db"));
   for (const Answer& answer : {put(*store, "k#2"), blocking::get(*store, "k#1")}) {
-    EXPECT_EQ(answer.status, Answer::Status::failed);
+    EXPECT_EQ(answer.status, AnswerStatus::failed);
     EXPECT_THAT(answer.error.message, AllOf(HasSubstr("link.db"), HasSubstr("was replaced")));
   }
 }

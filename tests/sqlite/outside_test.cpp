@@ -49,8 +49,8 @@ class SqliteOutside : public ::testing::Test {
     int claimed = 0;
     for (int n = from; n < to; ++n) {
       const Answer answer = blocking::insert(store, plain_record(name + std::to_string(n)));
-      EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
-      if (answer.status == Answer::Status::done) ++claimed;
+      EXPECT_NE(answer.status, AnswerStatus::failed) << answer.error.message;
+      if (answer.status == AnswerStatus::done) ++claimed;
     }
     return claimed;
   }
@@ -110,11 +110,11 @@ TEST_F(SqliteOutside, RowsThatComeBackAreFound) {
   const auto other = open();
   ASSERT_EQ(claim(*other, "k#", 0, 20), 20);
   shell(".backup " + scratch_.file("older.db"));
-  ASSERT_EQ(blocking::remove(*other, "k#5", seen_of(plain_record("k#5"))).status, Answer::Status::done);
+  ASSERT_EQ(blocking::remove(*other, "k#5", seen_of(plain_record("k#5"))).status, AnswerStatus::done);
   ASSERT_EQ(claim(*reader, "k#", 0, 5), 0);
   ASSERT_FALSE(blocking::get(*reader, "k#5").record);
   shell(".restore " + scratch_.file("older.db"));
-  ASSERT_EQ(blocking::remove(*other, "k#6", seen_of(plain_record("k#6"))).status, Answer::Status::done);
+  ASSERT_EQ(blocking::remove(*other, "k#6", seen_of(plain_record("k#6"))).status, AnswerStatus::done);
   EXPECT_TRUE(blocking::get(*reader, "k#5").record);
   EXPECT_EQ(claim(*reader, "k#", 5, 6), 0) << "claimed twice";
   expect_sound(scratch_.file(), {reader.get(), other.get()});
@@ -128,11 +128,11 @@ TEST_F(SqliteOutside, AnotherStoresCopyIsRefused) {
   shell(".restore " + scratch_.file("other.db"));
   for (int i = 0; i < 2; ++i) {
     const Answer claimed = blocking::insert(*store, plain_record("k#0"));
-    EXPECT_EQ(claimed.status, Answer::Status::failed);
+    EXPECT_EQ(claimed.status, AnswerStatus::failed);
     EXPECT_EQ(claimed.error.kind, ErrorKind::unavailable);
     EXPECT_THAT(claimed.error.message, HasSubstr("replaced by another store's while it was open"));
     const Answer read = blocking::get(*store, "o#0");
-    EXPECT_EQ(read.status, Answer::Status::failed);
+    EXPECT_EQ(read.status, AnswerStatus::failed);
     EXPECT_THAT(read.error.message, HasSubstr("restart the programs"));
   }
   EXPECT_EQ(claim(*open(), "o#", 0, 10), 0);
@@ -215,7 +215,7 @@ TEST_F(SqliteOutside, AFileThatIsOverwrittenInPlaceIsRefused) {
     if (how == "cut off") system("head -c 50 " + copy + " > " + path);
     for (Store* const store : {one.get(), two.get(), one.get()}) {
       const Answer answer = blocking::insert(*store, plain_record("k#400"));
-      EXPECT_EQ(answer.status, Answer::Status::failed);
+      EXPECT_EQ(answer.status, AnswerStatus::failed);
       EXPECT_EQ(answer.error.kind, ErrorKind::unavailable);
       EXPECT_THAT(answer.error.message, HasSubstr("was overwritten while it was open"));
     }
@@ -261,13 +261,13 @@ TEST_F(SqliteOutside, RandomActsOfAShellNeverLetAKeyBeClaimedTwice) {
         shell.run("DELETE FROM key_index; UPDATE once_meta SET value = 0 WHERE name = 'indexed_to'");
       } else if (what < 14) {
         const Answer answer = blocking::remove(*store, key, seen_of(plain_record(key)));
-        ASSERT_EQ(answer.status, there ? Answer::Status::done : Answer::Status::refused) << answer.error.message;
+        ASSERT_EQ(answer.status, there ? AnswerStatus::done : AnswerStatus::refused) << answer.error.message;
       } else if (what < 28) {
         const Answer answer = blocking::insert(*store, plain_record(key));
-        ASSERT_EQ(answer.status, there ? Answer::Status::refused : Answer::Status::done) << answer.error.message;
+        ASSERT_EQ(answer.status, there ? AnswerStatus::refused : AnswerStatus::done) << answer.error.message;
       } else {
         const Answer answer = blocking::get(*store, key);
-        ASSERT_EQ(answer.status, Answer::Status::done) << answer.error.message;
+        ASSERT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
         ASSERT_EQ(answer.record != nullptr, there) << key;
       }
       if (step % 100 == 99) expect_sound(scratch.file(), {stores[0].get(), stores[1].get(), stores[2].get()});

@@ -106,7 +106,7 @@ TEST(SqliteMemory, IsNotCountedIfThatIsSaidBeforeSqliteIsUsed) {
     if (!stop_counting_sqlite_memory()) return false;
     const Scratch scratch;
     const auto store = make_sqlite_store({.path = scratch.file()});
-    return blocking::insert(*store, plain_record("k#1")).status == Answer::Status::done && sqlite3_memory_used() == 0;
+    return blocking::insert(*store, plain_record("k#1")).status == AnswerStatus::done && sqlite3_memory_used() == 0;
   };
   EXPECT_EXIT(std::_Exit(works() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
@@ -146,7 +146,7 @@ TEST(SqliteStore, AnEmptyFileBecomesAStore) {  // A crash while it was made leav
   const SoundScratch scratch;
   write_file(scratch.file(), "");
   const auto store = make_sqlite_store({.path = scratch.file(), .create = false});
-  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, AnswerStatus::done);
 }
 
 TEST(SqliteStore, AForeignFileIsRefusedAndLeftAlone) {
@@ -194,7 +194,7 @@ TEST(SqliteFormat, ManyOpenersAtOnceMakeOneStore) {
   for (int i = 0; i < 8; ++i) {
     openers.emplace_back([&, i] {
       const auto store = make_sqlite_store({.path = scratch.file()});
-      if (blocking::insert(*store, plain_record("k#" + std::to_string(i))).status == Answer::Status::done) ++done;
+      if (blocking::insert(*store, plain_record("k#" + std::to_string(i))).status == AnswerStatus::done) ++done;
     });
   }
   for (std::thread& opener : openers) opener.join();
@@ -215,7 +215,7 @@ TEST(SqliteStore, TheStockShellReadsTheFile) {
   record.holder = "host:17";
   record.result = Result::inlined("{\"charged\": true}");
   record.steps = {{"charge", "ch_1"}, {"mail", "\xC3\xBC"}};
-  ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   const std::string command = "sqlite3 -readonly '" + scratch.file() +
                               "' \"SELECT key, state, created_at, expires_at, owner, holder, steps, result FROM "
                               "records_readable\"";
@@ -235,7 +235,7 @@ TEST(SqliteStore, TextIsTextAndBytesAreBlobs) {
     const std::string key = "t#" + std::to_string(std::hash<std::string>{}(result));
     Record record = plain_record(key);
     record.result = Result::inlined(result);
-    EXPECT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    EXPECT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
     EXPECT_EQ(*blocking::get(*store, key).record, record);
     return Shell(scratch.file()).run("SELECT typeof(result) FROM records WHERE key = '" + key + "'");
   };
@@ -258,7 +258,7 @@ TEST(SqliteStore, ListByStateAndByExpiryUseIndexes) {
   for (int i = 0; i < 50; ++i) {
     Record record = full_record("k#" + std::to_string(i), i % 10 == 0 ? State::unknown : State::completed);
     record.expires_at = Time{Millis{1000 + i % 7}};
-    ASSERT_EQ(blocking::insert(*store, record).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, record).status, AnswerStatus::done);
   }
   // INDEXED BY in the store's queries makes them fail where the index cannot serve.
   EXPECT_EQ(blocking::list(*store, {.state = State::unknown}).records.size(), 5U);
@@ -297,7 +297,7 @@ TEST(SqliteStore, ACompletionThatProlongsTheExpiryIsSweptAtItsOwnTime) {
   next.state = State::completed;
   next.revision += 1;
   next.expires_at = Time{Millis{5000}};
-  ASSERT_EQ(blocking::replace(*store, next, seen_of(record, claim.place)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*store, next, seen_of(record, claim.place)).status, AnswerStatus::done);
   EXPECT_EQ(Shell(scratch.file()).run("SELECT sweep_at_ms FROM records"), "1000");  // Lazily.
   EXPECT_THAT(blocking::list(*store, {.expired_at = Time{Millis{2000}}}).records, IsEmpty());
   EXPECT_EQ(blocking::sweep(*store, Time{Millis{2000}}, 10).removed, 0U);
@@ -308,7 +308,7 @@ TEST(SqliteStore, ACompletionThatProlongsTheExpiryIsSweptAtItsOwnTime) {
   record = next;
   next.revision += 1;
   next.expires_at = Time{Millis{3000}};
-  ASSERT_EQ(blocking::replace(*store, next, seen_of(record, claim.place)).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*store, next, seen_of(record, claim.place)).status, AnswerStatus::done);
   EXPECT_EQ(blocking::sweep(*store, Time{Millis{3000}}, 10).removed, 1U);
 }
 
@@ -326,12 +326,12 @@ TEST(SqliteStore, ACompletionThatMakesARecordExpireIsSwept) {
     Record next = record;
     next.revision += 1;
     const Answer renewed = blocking::replace(*store, next, seen_of(record, place));  // As a heartbeat does.
-    ASSERT_EQ(renewed.status, Answer::Status::done) << key;
+    ASSERT_EQ(renewed.status, AnswerStatus::done) << key;
     record = next;
     next.state = State::completed;
     next.revision += 1;
     next.expires_at = Time{Millis{1000}};
-    ASSERT_EQ(blocking::replace(*store, next, seen_of(record, renewed.place)).status, Answer::Status::done) << key;
+    ASSERT_EQ(blocking::replace(*store, next, seen_of(record, renewed.place)).status, AnswerStatus::done) << key;
   }
   EXPECT_EQ(Shell(scratch.file()).run("SELECT DISTINCT sweep_at_ms FROM records"), "1000");
   EXPECT_EQ(blocking::sweep(*store, Time{Millis{1000}}, 10).removed, 4U);
@@ -368,7 +368,7 @@ TEST(SqliteStore, WritersGetTheirTurnDuringASweep) {
     record.expires_at = Time{Millis{10}};
     store->insert(share(record), [](const Answer&) {});
   }
-  ASSERT_EQ(blocking::insert(*store, plain_record("w#0")).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, plain_record("w#0")).status, AnswerStatus::done);
   std::atomic<bool> swept{false};
   store->sweep(Time{Millis{10}}, 100'000, [&](const SweepAnswer& answer) {
     EXPECT_EQ(answer.removed, 5000U);
@@ -377,7 +377,7 @@ TEST(SqliteStore, WritersGetTheirTurnDuringASweep) {
   });
   int writes = 0;
   while (!swept) {
-    ASSERT_EQ(blocking::insert(*store, plain_record("w#" + std::to_string(++writes))).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, plain_record("w#" + std::to_string(++writes))).status, AnswerStatus::done);
   }
   EXPECT_GE(writes, 5);  // 5000 rows are ten slices at least.
 }
@@ -430,7 +430,7 @@ TEST(SqliteTime, ARebootDoesNotTakeItBackBehindWhatWasSeen) {
   {
     const auto store = open_on(host, scratch);
     host.clock->advance(std::chrono::hours(2));
-    ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);  // Notes the time.
+    ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, AnswerStatus::done);  // Notes the time.
   }
   Host next;
   next.boot = "boot-2";
@@ -464,10 +464,10 @@ TEST(SqliteTime, AnotherBootIsRefusedWhileTheFileIsOpen) {
   auto second = open_on(host, scratch);
   expect_refused();
   std::filesystem::remove(scratch.file("once.db-lock"));
-  ASSERT_EQ(blocking::insert(*first, plain_record("k#1")).status, Answer::Status::done);  // Makes it anew.
+  ASSERT_EQ(blocking::insert(*first, plain_record("k#1")).status, AnswerStatus::done);  // Makes it anew.
   expect_refused();
   first.reset();
-  ASSERT_EQ(blocking::insert(*second, plain_record("k#2")).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*second, plain_record("k#2")).status, AnswerStatus::done);
   expect_refused();
   EXPECT_EQ(second->time().value().now, manual_start);
   second.reset();
@@ -482,7 +482,7 @@ TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
     return Shell(scratch.file()).run("SELECT value FROM once_meta WHERE name = 'time_seen_ms'");
   };
   const auto write = [&](const char* key) {
-    ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, AnswerStatus::done);
   };
   write("k#1");
   const std::string first = noted();
@@ -496,7 +496,7 @@ TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
   // A refusal is no writing: neither a note nor anything else reaches the disk.
   host.clock->advance(std::chrono::seconds(10));
   const std::uint64_t log = stores::sqlite_status(*store).value().log_bytes;
-  EXPECT_EQ(blocking::insert(*store, plain_record("k#3")).status, Answer::Status::refused);
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#3")).status, AnswerStatus::refused);
   EXPECT_EQ(noted(), std::to_string(manual_start.time_since_epoch().count() + 10'000));
   EXPECT_EQ(stores::sqlite_status(*store).value().log_bytes, log);
 }
@@ -504,13 +504,13 @@ TEST(SqliteTime, TheTimeIsNotedEveryTenSecondsOfWriting) {
 TEST(SqliteStore, RefusalsWriteNothingBesideTheFileEither) {
   const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
-  ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, AnswerStatus::done);
   const std::string lock_file = scratch.file("once.db-lock");
   const auto long_ago = std::filesystem::last_write_time(lock_file) - std::chrono::hours(1);
   std::filesystem::last_write_time(lock_file, long_ago);
-  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::refused);
-  EXPECT_EQ(blocking::replace(*store, plain_record("k#1"), Seen{}).status, Answer::Status::refused);
-  EXPECT_EQ(blocking::remove(*store, "k#1", Seen{}).status, Answer::Status::refused);
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, AnswerStatus::refused);
+  EXPECT_EQ(blocking::replace(*store, plain_record("k#1"), Seen{}).status, AnswerStatus::refused);
+  EXPECT_EQ(blocking::remove(*store, "k#1", Seen{}).status, AnswerStatus::refused);
   EXPECT_TRUE(std::filesystem::last_write_time(lock_file) == long_ago);
 }
 
@@ -520,7 +520,7 @@ TEST(SqliteStore, ALogIsCutOffOnCloseByTheLastStoreAtTheFileOnly) {
   auto two = make_sqlite_store({.path = scratch.file()});
   Record record = plain_record("k#1");
   record.result = Result::inlined(std::string(std::size_t{1} << 20U, 'x'));
-  ASSERT_EQ(blocking::insert(*one, record).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*one, record).status, AnswerStatus::done);
   one.reset();
   EXPECT_GT(stores::sqlite_status(*two).value().log_bytes, std::size_t{1} << 20U);
   two.reset();
@@ -541,7 +541,7 @@ TEST(SqliteTime, TheKernelsBootIdIsUsedByDefault) {
 TEST(SqliteStatus, TellsWhatADoctorAsks) {
   const SoundScratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
-  ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*store, plain_record("k#1")).status, AnswerStatus::done);
   const auto status = stores::sqlite_status(*store).value();
   EXPECT_EQ(status.path, scratch.file());
   EXPECT_EQ(status.sqlite_version, sqlite3_libversion());
@@ -555,7 +555,7 @@ TEST(SqliteCheck, FindsMalformedAndMisplacedRows) {
   const Scratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
   for (const char* key : {"good#1", "bad#1", "moved#1"}) {
-    ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*store, plain_record(key)).status, AnswerStatus::done);
   }
   EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
   Shell(scratch.file())
@@ -587,7 +587,7 @@ TEST(SqliteStore, MayBeDestroyedFromItsOwnCompletion) {
   record.revision = next_revision(0, 0);
   std::atomic<bool> alone{false};  // No other object has the store now.
   store->insert(share(std::move(record)), [&alone, last = store](const Answer& answer) mutable {
-    EXPECT_EQ(answer.status, Answer::Status::done);
+    EXPECT_EQ(answer.status, AnswerStatus::done);
     while (!alone.load()) std::this_thread::yield();
     last.reset();
   });
@@ -631,12 +631,12 @@ TEST(SqliteStore, CompletionsComeHomeInTheOrderOfTheirOperations) {
   std::vector<std::size_t> completed;  // No lock: by this thread only.
   for (std::size_t i = 0; i < count; ++i) {
     store->insert(share(plain_record("k#" + std::to_string(i))), [&completed, i](const Answer& answer) {
-      EXPECT_EQ(answer.status, Answer::Status::done);
+      EXPECT_EQ(answer.status, AnswerStatus::done);
       completed.push_back(i);
     });
   }
   // Begun last and not here: done when all others are written, and on another thread than theirs.
-  EXPECT_EQ(blocking::insert(*store, plain_record("last#")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, plain_record("last#")).status, AnswerStatus::done);
   std::vector<std::size_t> order;
   while (completed.size() < count) {
     for (Callback<void()>& work : inbox->take()) work();
@@ -653,7 +653,7 @@ TEST(SqliteStore, CompletionsWhoseThreadHasEndedComeAllTheSame) {
   const CompletionLoopScope scope(inbox);
   std::atomic<bool> completed{false};
   store->insert(share(plain_record("k#1")), [&](const Answer& answer) {
-    EXPECT_EQ(answer.status, Answer::Status::done);
+    EXPECT_EQ(answer.status, AnswerStatus::done);
     completed = true;
   });
   while (!completed.load()) std::this_thread::yield();
@@ -673,7 +673,7 @@ TEST(SqliteStore, LeavesNoVfsBehind) {
     const auto store = make_sqlite_store({.path = scratch.file()});
     const auto other = make_sqlite_store({.path = scratch.file()});
     EXPECT_EQ(vfs_names().size(), before.size() + 2) << "each has a name of its own, and so has each copy";
-    EXPECT_EQ(blocking::insert(*other, plain_record("k#1")).status, Answer::Status::done);
+    EXPECT_EQ(blocking::insert(*other, plain_record("k#1")).status, AnswerStatus::done);
   }
   EXPECT_EQ(vfs_names(), before);
 }
@@ -697,7 +697,7 @@ TEST(SqliteStore, ItsThreadsBlockSignals) {
   const auto timers = make_system_timers(system_clock());
   timers->at(system_clock()->uptime() + std::chrono::hours(1), [] {});
   const auto store = make_sqlite_store({.path = scratch.file()});
-  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, plain_record("k#1")).status, AnswerStatus::done);
   std::size_t ours = 0;
   for (const auto& [task, blocked] : blocked_signals()) {
     if (before.contains(task)) continue;

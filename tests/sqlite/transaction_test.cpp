@@ -171,7 +171,7 @@ TEST_F(SqliteOwn, NoProgramTakesItForAForeignWrite) {
     ::close(fd);
     return number;
   };
-  ASSERT_EQ(blocking::insert(*other.store, plain_record("k#1")).status, Answer::Status::done);
+  ASSERT_EQ(blocking::insert(*other.store, plain_record("k#1")).status, AnswerStatus::done);
   const std::uint64_t before = writes();
   for (int i = 0; i < 5; ++i) {
     const std::string key = "k" + std::to_string(i);
@@ -180,7 +180,7 @@ TEST_F(SqliteOwn, NoProgramTakesItForAForeignWrite) {
     SqliteTransaction transaction(*p.store, bank.raw());
     bank.transfer(1);
     ASSERT_EQ(handed.commit(transaction).kind, Finish::Kind::recorded);
-    ASSERT_EQ(blocking::insert(*other.store, plain_record("other#" + key)).status, Answer::Status::done);
+    ASSERT_EQ(blocking::insert(*other.store, plain_record("other#" + key)).status, AnswerStatus::done);
     EXPECT_EQ(writes(), before);
   }
   EXPECT_EQ(notes(), "11");
@@ -234,7 +234,7 @@ TEST_F(SqliteOwn, AnOperatorsReleaseRefusesIt) {
   Record released = begun.claim.record();
   const Seen seen = seen_of(released);
   release(released, "by hand", effective({}), {p.store->time()->now, 1});
-  ASSERT_EQ(blocking::replace(*p.store, released, seen).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(*p.store, released, seen).status, AnswerStatus::done);
   SqliteTransaction transaction(*p.store, bank.raw());
   bank.transfer(300);
   EXPECT_EQ(handed.commit(transaction).kind, Finish::Kind::lost);
@@ -547,7 +547,7 @@ TEST_F(SqliteOwn, LargeResultsAreCompressedAndRetentionIsKept) {
   for (const bool is_forever : {false, true}) {
     Begin begun = p.engine->begin(Request{.key = Key("", is_forever ? "f" : "t"),
                                           .fingerprint = {},
-                                          .policy = Policy{.retention = is_forever ? forever : Millis{60'000}}});
+                                          .policy = Policy{.retention = is_forever ? keep_forever : Millis{60'000}}});
     ASSERT_EQ(begun.kind, Begin::Kind::claimed);
     HandedOut handed = begun.claim.hand_out(Result::inlined(std::string(100'000, 'x'), "text/plain"));
     SqliteTransaction transaction(*p.store, bank.raw());

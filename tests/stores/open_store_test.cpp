@@ -52,7 +52,7 @@ TEST_F(OpenStore, OpensAFileByItsPathAndFindsItAgain) {
   record.key = "orders#17";
   record.attempt = 1;
   record.revision = next_revision(0, 0);
-  EXPECT_EQ(blocking::insert(*open_store(url), record).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*open_store(url), record).status, AnswerStatus::done);
   const auto store = open_store(url);
   EXPECT_EQ(store->name(), url);
   EXPECT_EQ(*blocking::get(*store, "orders#17").record, record);

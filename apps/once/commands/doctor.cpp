@@ -322,10 +322,10 @@ class Examination {
     policy.lease = policy.retention = Millis{60'000};
     const Record record = claimed(attempt, policy, fresh_stamp(now), nullptr, Verdict::execute);
     const auto step = [&](Answer answer, const char* what) {
-      if (answer.status == Answer::Status::done) return true;
+      if (answer.status == AnswerStatus::done) return true;
       add(Grade::problem, "probe",
           std::string("a record could not be ") + what + ": " +
-              (answer.status == Answer::Status::failed ? answer.error.message : "refused"));
+              (answer.status == AnswerStatus::failed ? answer.error.message : "refused"));
       return false;
     };
     if (!step(blocking::insert(*access_.store, record), "written")) return;

@@ -837,7 +837,7 @@ class Run {
     if (begin.error.kind != ErrorKind::misuse) return code;
     // If another key meets it too, it is no fault of this call: there is no table, for example.
     const Answer other = blocking::get(*access_.store, Key("once", "is there a store").stored());
-    return other.status == Answer::Status::failed ? exit_code_of_store(other.error.kind) : code;
+    return other.status == AnswerStatus::failed ? exit_code_of_store(other.error.kind) : code;
   }
 
   // `answered`: the store had returned a record before the failure, so a run would be a second one.

@@ -28,7 +28,7 @@ int show(const ShowOptions& options) {
   const StoreAccess access = open_to_look(options.store);
   const std::string key = find_record(access, name, options.key).key;
   Answer answer = blocking::get(*access.store, key);
-  if (answer.status == Answer::Status::failed) return fail_with(answer.error);
+  if (answer.status == AnswerStatus::failed) return fail_with(answer.error);
   if (!answer.record) {
     say("there is no record for " + quoted_stored(key));
     return exit_no_record;

@@ -227,12 +227,12 @@ Selection select_keys(const StoreAccess& access, const std::vector<std::string>&
       const Answer& found = answers[at];
       const std::string& key = keys[first + at];
       ++read;
-      if (found.status == Answer::Status::failed && found.error.kind != ErrorKind::corrupt) {
+      if (found.status == AnswerStatus::failed && found.error.kind != ErrorKind::corrupt) {
         selection.error = found.error;
         if (selecting.go_on) selecting.go_on(read);
         return selection;
       }
-      if (found.status == Answer::Status::failed) {
+      if (found.status == AnswerStatus::failed) {
         selection.left[{LeftBecause::failed, found.error.message}].push_back(key);
       } else if (!found.record) {
         selection.left[{LeftBecause::gone, "there is no such record"}].push_back(key);

@@ -501,7 +501,7 @@ Carried BulkActs::ask_about(Bulk& bulk, const Counted& record, Json& line) {
   const auto left = [](LeftBecause because, std::string why) {
     return Carried{.left = because, .why = std::move(why), .remark = {}, .ends = {}};
   };
-  if (found.status == Answer::Status::failed) {
+  if (found.status == AnswerStatus::failed) {
     Carried carried = left(LeftBecause::failed, found.error.message);
     if (found.error.kind != ErrorKind::corrupt) carried.ends = found.error;
     return carried;

@@ -85,7 +85,7 @@ Changed change_record(const StoreAccess& access, const ChangeRequest& request, c
     changed.text = std::move(text);
     return std::move(changed);
   };
-  if (seen.status == Answer::Status::failed) {
+  if (seen.status == AnswerStatus::failed) {
     changed.error = seen.error;
     return changed;
   }

@@ -160,7 +160,7 @@ struct Events::Shared {
   [[nodiscard]] std::string record_data(const std::string& key, const Answer& got) const {
     Json json{{"key", key},         {"tag", nullptr},   {"standing", nullptr},
               {"overdue", nullptr}, {"error", nullptr}, {"service", nullptr}};
-    if (got.status == Answer::Status::failed) {
+    if (got.status == AnswerStatus::failed) {
       json["error"] = got.error.message;
     } else if (got.record) {
       const Time now = operate::now(*store, *options.clock);
@@ -265,7 +265,7 @@ struct Events::Shared {
     const Error silent{ErrorKind::unavailable, store->name() + " has not answered"};
     for (auto& [name, topic] : topics) {
       if (is_record(name) && (!told || topic.version == 0))
-        publish(topic, record_data(name, Answer{.status = Answer::Status::failed, .error = silent}));
+        publish(topic, record_data(name, Answer{.status = AnswerStatus::failed, .error = silent}));
     }
   }
 

@@ -246,7 +246,7 @@ class Listed {
     for (const std::string& key : keys_of(wanted_.text, wanted_.filter, access_.raw_scopes, prefixes)) {
       if (is_full() || place_.told.size() == most_found) break;
       const Answer found = blocking::get(*access_.store, key);
-      if (found.status == Answer::Status::failed) {
+      if (found.status == AnswerStatus::failed) {
         if (found.error.kind != ErrorKind::corrupt) return found.error;
         continue;  // It is told when its page is read.
       }

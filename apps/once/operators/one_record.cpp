@@ -99,7 +99,7 @@ http::Answer show_record(const StoreAccess& access, const Service& service, cons
     return not_audited();
   }
   const Answer found = blocking::get(*access.store, stored_key);
-  if (found.status == Answer::Status::failed) return store_problem(found.error);
+  if (found.status == AnswerStatus::failed) return store_problem(found.error);
   if (!found.record) return no_record(stored_key);
   Record record = *found.record;
   std::vector<std::string> problems;
@@ -124,7 +124,7 @@ http::Answer raw_payload(const StoreAccess& access, const Caller& caller, const 
   if (part != "result" && part != "input") throw wrong("part must be result or input");
   if (!note_show(caller, stored_key, part)) return not_audited();
   const Answer found = blocking::get(*access.store, stored_key);
-  if (found.status == Answer::Status::failed) return store_problem(found.error);
+  if (found.status == AnswerStatus::failed) return store_problem(found.error);
   if (!found.record) return no_record(stored_key);
   return part == "result" ? raw_result(access, *found.record) : raw_input(*found.record);
 }

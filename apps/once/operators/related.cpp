@@ -64,7 +64,7 @@ Json same_key_json(const StoreAccess& access, const std::vector<std::string>& pr
     if (key.size() > max_key_bytes) continue;
     ++looked_up;
     const Answer found = blocking::get(*access.store, key);
-    if (found.status == Answer::Status::failed && found.error.kind != ErrorKind::corrupt) {
+    if (found.status == AnswerStatus::failed && found.error.kind != ErrorKind::corrupt) {
       throw StoreFailed(found.error);
     }
     if (found.record) json.push_back(record_json(*found.record, now, false));
@@ -117,7 +117,7 @@ http::Answer related_records(const StoreAccess& access, const std::vector<std::s
   query.end();
   if (name && name->empty()) throw wrong("name is empty: leave it out for the usual names");
   const Answer found = blocking::get(*access.store, stored_key);
-  if (found.status == Answer::Status::failed) return store_problem(found.error);
+  if (found.status == AnswerStatus::failed) return store_problem(found.error);
   if (!found.record) return no_record(stored_key);
   const Record& record = *found.record;
   const Time now = store_now(access);

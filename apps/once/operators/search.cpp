@@ -117,7 +117,7 @@ namespace {
 
 bool is_stored(const StoreAccess& access, const std::string& key) {
   const once::Answer answer = blocking::get(*access.store, key);  // Another file of this folder has Answer of http.
-  if (answer.status == once::Answer::Status::failed) throw Exception(answer.error);
+  if (answer.status == once::AnswerStatus::failed) throw Exception(answer.error);
   return answer.record != nullptr;
 }
 

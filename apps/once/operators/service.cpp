@@ -147,7 +147,7 @@ http::Answer ask_about_one(const StoreAccess& access, Service& service, const ht
         "once proxy have it.");
   }
   const Answer found = blocking::get(*access.store, stored_key);
-  if (found.status == Answer::Status::failed) return store_problem(found.error);
+  if (found.status == AnswerStatus::failed) return store_problem(found.error);
   if (!found.record) return no_record(stored_key);
   const RecordPtr& record = found.record;
   const auto refuse = [&](std::string_view name, unsigned status, std::string_view title, const std::string& why) {

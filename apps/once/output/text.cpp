@@ -61,7 +61,7 @@ Millis duration_of(std::string_view text, std::string_view what, std::string_vie
 Millis parse_duration(std::string_view text, std::string_view what) { return duration_of(text, what, ""); }
 
 Millis parse_retention(std::string_view text, std::string_view what) {
-  return text == "never" ? forever : duration_of(text, what, ", or never");
+  return text == "never" ? keep_forever : duration_of(text, what, ", or never");
 }
 
 std::uint64_t parse_size(std::string_view text, std::string_view what) {

@@ -19,7 +19,7 @@ namespace once::cli {
 // "500ms", "30s", "5m", "24h", "7d": a whole number and its unit, nothing else. Throws Exception(misuse) naming `what`,
 // also for numbers over 10 years.
 Millis parse_duration(std::string_view text, std::string_view what);
-// A retention: a duration, or "never", which is once::forever.
+// A retention: a duration, or "never", which is once::keep_forever.
 Millis parse_retention(std::string_view text, std::string_view what);
 
 // "65536", "64KiB", "10MB", "1GiB": bytes. Throws Exception(misuse) naming `what`.

@@ -124,7 +124,7 @@ struct StoreLook::Shared {
     });
     if (!answer) {
       health.error = Error{ErrorKind::unavailable, options.store->name() + " has not answered"};
-    } else if (answer->status == Answer::Status::failed) {
+    } else if (answer->status == AnswerStatus::failed) {
       health.error = answer->error;
     } else {
       health.latency = Steady::now() - began;

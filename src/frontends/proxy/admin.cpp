@@ -40,7 +40,7 @@ Task<http::Answer> ready(Loop& loop, const AdminPages& pages) {
   auto ask = [&](Done done) { pages.engine->options().store->get(key, std::move(done)); };
   const Answer answer = co_await completion<Answer>(loop, ask);
   // The reason is only for the operator's log, not for every client that can connect.
-  if (answer.status == Answer::Status::failed) co_return text(503, "the store does not answer\n");
+  if (answer.status == AnswerStatus::failed) co_return text(503, "the store does not answer\n");
   co_return text(200, "ready\n");
 }
 

@@ -152,7 +152,7 @@ class DynamoDbStore final : public Store {
               [service = service_, key = std::move(key), done = std::move(done)](
                   Outcome outcome, std::optional<StoreTime> time) mutable {
                 if (outcome.error) return fail(service, done, *std::move(outcome.error));
-                give(service, done, Answer::Status::done, key, outcome.answer.item, time);
+                give(service, done, AnswerStatus::done, key, outcome.answer.item, time);
               });
   }
 

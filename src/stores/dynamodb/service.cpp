@@ -217,7 +217,7 @@ void cannot_keep(const ServicePtr& service, Done& done, Error error) {
   service->complete(done, Answer::cannot_keep(service->named(std::move(error)).message));
 }
 
-void give(const ServicePtr& service, Done& done, Answer::Status status, const std::string& key,
+void give(const ServicePtr& service, Done& done, AnswerStatus status, const std::string& key,
           const std::optional<Item>& item, std::optional<StoreTime> time) {
   Answer answer;
   answer.status = status;

@@ -165,7 +165,7 @@ void fail(const ServicePtr& service, Done& done, Error error);
 // … for a record that this store can never keep, …
 void cannot_keep(const ServicePtr& service, Done& done, Error error);
 // … with the record in the item of `key`, as an answer of this status.
-void give(const ServicePtr& service, Done& done, Answer::Status status, const std::string& key,
+void give(const ServicePtr& service, Done& done, AnswerStatus status, const std::string& key,
           const std::optional<Item>& item, std::optional<StoreTime> time);
 
 // GetItem. `then` gets the item, or empty.

@@ -22,7 +22,7 @@ void look_for_item(const ServicePtr& service, Write write, int tries) {
             [service, tries, write = std::move(write)](Outcome outcome, std::optional<StoreTime> time) mutable {
               if (outcome.error) return fail(service, write.done, *std::move(outcome.error));
               if (outcome.answer.item || !write.is_insert) {
-                return give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+                return give(service, write.done, AnswerStatus::refused, write.key, outcome.answer.item, time);
               }
               // It was removed meanwhile, so the insert may succeed now.
               constexpr int most_tries = 10;
@@ -44,11 +44,11 @@ void send(const ServicePtr& service, Write write, int tries) {
                     return (too_large ? cannot_keep : fail)(service, write.done, *std::move(outcome.error));
                   }
                   if (!outcome.condition_failed) {
-                    return give(service, write.done, Answer::Status::done, write.key, std::nullopt, time);
+                    return give(service, write.done, AnswerStatus::done, write.key, std::nullopt, time);
                   }
                   if (outcome.answer.item) {
                     if (write.is_insert) service->met(*outcome.answer.item);
-                    return give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+                    return give(service, write.done, AnswerStatus::refused, write.key, outcome.answer.item, time);
                   }
                   if (service->options().consistent_fallback) return look_for_item(service, std::move(write), tries);
                   if (write.is_insert) {
@@ -57,7 +57,7 @@ void send(const ServicePtr& service, Write write, int tries) {
                                  "the endpoint does not return the record in the way "
                                  "(ReturnValuesOnConditionCheckFailure): turn consistent_fallback on"});
                   }
-                  give(service, write.done, Answer::Status::refused, write.key, std::nullopt, time);
+                  give(service, write.done, AnswerStatus::refused, write.key, std::nullopt, time);
                 });
 }
 
@@ -85,7 +85,7 @@ void decline(const ServicePtr& service, Transaction transaction, Error why) {
                   return service->complete(transaction.done, Answer::decline(why.kind, std::move(why.message)));
                 }
               }
-              give(service, transaction.done, Answer::Status::refused, transaction.key, item, time);
+              give(service, transaction.done, AnswerStatus::refused, transaction.key, item, time);
             });
 }
 
@@ -107,7 +107,7 @@ void end_cancelled(const ServicePtr& service, Transaction transaction, ServiceAn
   const Reason& own = reasons.front();
   if (own.code == "ConditionalCheckFailed") {
     if (own.item || !service->options().consistent_fallback) {
-      return give(service, transaction.done, Answer::Status::refused, transaction.key, own.item, time);
+      return give(service, transaction.done, AnswerStatus::refused, transaction.key, own.item, time);
     }
     return look_for_item(service,
                          {.operation = {}, .body = {}, .key = transaction.key, .done = std::move(transaction.done)}, 0);
@@ -145,7 +145,7 @@ void send_looking_first(const ServicePtr& service, Write write) {
               if (outcome.error) return fail(service, write.done, *std::move(outcome.error));
               if (!outcome.answer.item) return send(service, std::move(write), 0);
               service->met(*outcome.answer.item);
-              give(service, write.done, Answer::Status::refused, write.key, outcome.answer.item, time);
+              give(service, write.done, AnswerStatus::refused, write.key, outcome.answer.item, time);
             });
 }
 
@@ -179,7 +179,7 @@ void transact(const ServicePtr& service, Transaction transaction) {
           return end_cancelled(service, std::move(transaction), std::move(outcome.answer), time);
         }
         if (!outcome.error) {
-          return give(service, transaction.done, Answer::Status::done, transaction.key, std::nullopt, time);
+          return give(service, transaction.done, AnswerStatus::done, transaction.key, std::nullopt, time);
         }
         // The record alone could be inserted, so the reason is the companion.
         if (outcome.error->kind == ErrorKind::misuse) {

@@ -72,10 +72,10 @@ Answer PostgresqlLocalStatements::answer(const std::vector<std::optional<std::st
     throw Exception(ErrorKind::corrupt, local_who + store_.name() + ": the answer is malformed: run once table check");
   }
   Answer answer;
-  answer.status = *row[0] == "t" ? Answer::Status::done : Answer::Status::refused;
+  answer.status = *row[0] == "t" ? AnswerStatus::done : AnswerStatus::refused;
   answer.time = StoreTime{.now = Time(Millis(*now)), .error = Millis{0}};
   if (there) answer.record = share(postgresql::read_row(*there, store_.name()));
-  if (answer.status == Answer::Status::done && row[2]) transaction_ = *row[2];
+  if (answer.status == AnswerStatus::done && row[2]) transaction_ = *row[2];
   return answer;
 }
 

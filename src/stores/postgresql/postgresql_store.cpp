@@ -120,7 +120,7 @@ Answer read_answer(Core& core, Reply reply, bool is_get) {
   if (now->bytes) core.learn(number_of(*now->bytes), reply.sent, reply.received);
   Answer answer;
   answer.time = core.time();
-  answer.status = done ? Answer::Status::done : Answer::Status::refused;
+  answer.status = done ? AnswerStatus::done : AnswerStatus::refused;
   if (!there->bytes) return answer;
   try {
     answer.record = share(read_row(*there->bytes, core.name));

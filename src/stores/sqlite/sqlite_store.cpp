@@ -174,7 +174,7 @@ class SqliteStore final : public Store, public StoreGate {
         page = readers_.list(query);
         return Answer::ok();
       });
-      if (answer.status == Answer::Status::failed) page.error = answer.error;
+      if (answer.status == AnswerStatus::failed) page.error = answer.error;
     }
     done(std::move(page));
   }

@@ -184,12 +184,12 @@ Answer Writer::carry_out_with_companion(const Operation& operation) {
     undo();
     throw;
   }
-  if (answer.status == Answer::Status::done) {
+  if (answer.status == AnswerStatus::done) {
     if (const auto declined = companions.write(*operation.companion)) {
       answer = Answer::decline(declined->kind, declined->message);
     }
   }
-  if (answer.status == Answer::Status::done) {
+  if (answer.status == AnswerStatus::done) {
     companions.keep();
   } else {
     undo();

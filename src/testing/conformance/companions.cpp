@@ -115,7 +115,7 @@ void asked_again_a_companion_is_written_once(Subject& subject) {
     ++written;
     for (int i = 0; i < 3; ++i) {
       const Answer answer = subject.replace_with(faulty, completed(claim), seen_of(claim), companion);
-      if (answer.status == Answer::Status::refused) {
+      if (answer.status == AnswerStatus::refused) {
         expect_refused(answer, completed(claim), "asked again, " + what);
       } else if (kind == Fault::Kind::lost_after) {
         expect_failed(answer, ErrorKind::in_doubt, "a lost answer");
@@ -146,12 +146,11 @@ void one_companion_wins(Subject& subject) {
       for (int tries = 0; tries < 1'000; ++tries) {
         const Answer answer =
             subject.replace_with(*stores[thread % stores.size()], next, seen_of(claim), companions[thread]);
-        if (answer.status == Answer::Status::failed && answer.error.kind == ErrorKind::unavailable &&
-            !answer.declined) {
+        if (answer.status == AnswerStatus::failed && answer.error.kind == ErrorKind::unavailable && !answer.declined) {
           continue;
         }
-        EXPECT_NE(answer.status, Answer::Status::failed) << describe(answer);
-        if (answer.status == Answer::Status::done) ++winners;
+        EXPECT_NE(answer.status, AnswerStatus::failed) << describe(answer);
+        if (answer.status == AnswerStatus::done) ++winners;
         return;
       }
       throw Broken("a replace with a companion is unavailable for good");
@@ -195,7 +194,7 @@ void outage_with_companion(Subject& subject, const std::string& name) {
   const bool written = subject.read(claim.key) == completed(claim);
   if (!written) expect_record(claim, subject.read(claim.key), "neither written nor not");
   EXPECT_EQ(subject.harness().companions_written(), written ? 1U : 0U) << "one without the other";
-  if (during.status == Answer::Status::failed) {
+  if (during.status == AnswerStatus::failed) {
     EXPECT_FALSE(during.declined) << describe(during);
     EXPECT_TRUE(during.error.kind == ErrorKind::unavailable || during.error.kind == ErrorKind::in_doubt)
         << describe(during);
@@ -207,7 +206,7 @@ void outage_with_companion(Subject& subject, const std::string& name) {
     EXPECT_TRUE(written) << "done, and not written";
   }
   const Answer again = subject.replace_with(completed(claim), seen_of(claim), companion);
-  if (again.status == Answer::Status::refused) {
+  if (again.status == AnswerStatus::refused) {
     expect_refused(again, completed(claim), "again after the outage");
   } else {
     expect_done(again, "again after the outage");

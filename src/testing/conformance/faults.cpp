@@ -39,14 +39,14 @@ class Client {
     next.steps.push_back({mark, ""});
     const Answer answer = seen ? subject_.replace(store_, next, seen_of(*seen)) : subject_.insert(store_, next);
     switch (answer.status) {
-      case Answer::Status::done:
+      case AnswerStatus::done:
         ledger.acknowledged.insert(mark);
         return;
-      case Answer::Status::refused:
+      case AnswerStatus::refused:
         // Sent twice by the network: the record in the way is the write itself.
         (answer.record && answer.record->owner == next.owner ? ledger.acknowledged : ledger.not_done).insert(mark);
         return;
-      case Answer::Status::failed:
+      case AnswerStatus::failed:
         break;
     }
     if (answer.error.kind == ErrorKind::unavailable) {
@@ -67,7 +67,7 @@ class Client {
   std::optional<Record> view(const std::string& key) {
     for (int i = 0; i < 1000; ++i) {
       Answer answer = subject_.get(store_, key);
-      if (answer.status == Answer::Status::done) return copy_of(answer.record);
+      if (answer.status == AnswerStatus::done) return copy_of(answer.record);
       EXPECT_EQ(answer.error.kind, ErrorKind::unavailable) << describe(answer);
     }
     throw Broken("get failed 1000 times");
@@ -148,9 +148,9 @@ void late_and_reordered_answers(Subject& subject) {
     ASSERT_TRUE(there.has_value());
     for (std::uint8_t client = 1; client <= 5; ++client) {
       const Answer answer = subject.wait(calls[i].at(client - 1U));
-      if (answer.status == Answer::Status::done) {
+      if (answer.status == AnswerStatus::done) {
         EXPECT_EQ(there->owner.hex(), owner_of(client).hex()) << "key " << i << ", seed " << seed;
-      } else if (answer.status == Answer::Status::refused) {
+      } else if (answer.status == AnswerStatus::refused) {
         expect_record(there, copy_of(answer.record), "key " + std::to_string(i) + ", a loser");
       } else {
         EXPECT_EQ(answer.error.kind, ErrorKind::in_doubt) << describe(answer);
@@ -177,18 +177,18 @@ void closing_answers_what_is_under_way(Subject& subject) {
       const std::optional<Answer> answer = calls[i]->try_take();
       if (!answer) continue;
       const bool is_insert = i % 2 == 0;
-      if (answer->status == Answer::Status::failed) {
+      if (answer->status == AnswerStatus::failed) {
         EXPECT_TRUE(answer->error.kind == ErrorKind::in_doubt || answer->error.kind == ErrorKind::unavailable)
             << describe(*answer);
       } else {
-        EXPECT_EQ(answer->status, Answer::Status::done) << describe(*answer);
+        EXPECT_EQ(answer->status, AnswerStatus::done) << describe(*answer);
       }
       if (!is_insert || !subject.traits().durable) continue;
       const Record expected = full_record(prefix + std::to_string(i / 2));
       const std::optional<Record> there = subject.read(expected.key);
-      if (answer->status == Answer::Status::done) expect_record(expected, there, "acknowledged before closing");
+      if (answer->status == AnswerStatus::done) expect_record(expected, there, "acknowledged before closing");
       if (there) expect_record(expected, there, "written before closing");
-      if (answer->status == Answer::Status::failed && answer->error.kind == ErrorKind::unavailable) {
+      if (answer->status == AnswerStatus::failed && answer->error.kind == ErrorKind::unavailable) {
         expect_record(std::nullopt, there, "refused as unavailable before closing");
       }
     }
@@ -261,7 +261,7 @@ void outage(Subject& subject, const std::string& name) {
     replaced = subject.replace(next, seen_of(before));
     gone = subject.remove(removed.key, seen_of(removed));
     const Answer got = subject.get(expired.key);
-    if (got.status == Answer::Status::done) {
+    if (got.status == AnswerStatus::done) {
       expect_record(expired, copy_of(got.record), "get during the outage");
     } else {
       expect_failed(got, ErrorKind::unavailable, "get during the outage");
@@ -274,7 +274,7 @@ void outage(Subject& subject, const std::string& name) {
     }
     std::size_t failures = 0;
     for (const Answer* const answer : {&inserted, &replaced, &gone}) {
-      if (answer->status != Answer::Status::failed) {
+      if (answer->status != AnswerStatus::failed) {
         expect_done(*answer, "a write during the outage that did not fail");
         continue;
       }
@@ -289,9 +289,9 @@ void outage(Subject& subject, const std::string& name) {
   const auto expect_either = [&](const Answer& answer, const std::optional<Record>& old_one,
                                  const std::optional<Record>& new_one, const std::string& key, const char* what) {
     const std::optional<Record> there = subject.read(key);
-    const bool in_doubt = answer.status == Answer::Status::failed && answer.error.kind == ErrorKind::in_doubt;
+    const bool in_doubt = answer.status == AnswerStatus::failed && answer.error.kind == ErrorKind::in_doubt;
     if (in_doubt && there == new_one) return;
-    expect_record(answer.status == Answer::Status::done ? new_one : old_one, there, what);
+    expect_record(answer.status == AnswerStatus::done ? new_one : old_one, there, what);
   };
   expect_either(inserted, std::nullopt, fresh, fresh.key, "insert during the outage");
   expect_either(replaced, before, next, before.key, "replace during the outage");

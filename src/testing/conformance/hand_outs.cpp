@@ -84,7 +84,7 @@ void a_finish_in_ones_own_transaction_commits_with_it(Subject& subject) {
     expect_written(subject, i + 1, "after a commit");
     // It is a record like others: it can be replaced and removed.
     const Answer later = subject.replace(claim, seen_of(claim));
-    EXPECT_EQ(later.status, Answer::Status::refused);
+    EXPECT_EQ(later.status, AnswerStatus::refused);
     expect_done(subject.remove(claim.key, seen_of(completion)), "remove what was finished so");
   }
 }
@@ -204,8 +204,8 @@ void one_own_transaction_wins(Subject& subject) {
         Record theirs = renewed(claim);
         theirs.owner = owner_of(static_cast<std::uint8_t>(thread + 10));
         const Answer answer = subject.replace(store, theirs, seen_of(claim, place));
-        EXPECT_NE(answer.status, Answer::Status::failed) << answer.error.message;
-        if (answer.status == Answer::Status::done) ++takeovers;
+        EXPECT_NE(answer.status, AnswerStatus::failed) << answer.error.message;
+        if (answer.status == AnswerStatus::done) ++takeovers;
         return;
       }
       const stores::SqlStatement statement = store.finish_statement(handed_out(claim), place);

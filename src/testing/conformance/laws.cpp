@@ -296,19 +296,19 @@ void completions_may_start_operations(Subject& subject) {
   const auto chain = std::make_shared<Chain>(Chain{subject.store(), record, next, subject.watch<std::string>()});
   const auto begin = [chain] {
     chain->store.insert(share(chain->record), [chain](Answer inserted) {
-      if (inserted.status != Answer::Status::done) return chain->end->answer("insert " + describe(inserted));
+      if (inserted.status != AnswerStatus::done) return chain->end->answer("insert " + describe(inserted));
       chain->store.insert(share(chain->next), [chain](Answer refused) {
-        if (refused.status != Answer::Status::refused) return chain->end->answer("insert " + describe(refused));
+        if (refused.status != AnswerStatus::refused) return chain->end->answer("insert " + describe(refused));
         chain->store.get(chain->record.key, [chain](Answer got) {
           if (!got.record) return chain->end->answer("get " + describe(got));
           chain->store.replace(share(chain->next), seen_of(chain->record, got.place), [chain](Answer replaced) {
-            if (replaced.status != Answer::Status::done) return chain->end->answer("replace " + describe(replaced));
+            if (replaced.status != AnswerStatus::done) return chain->end->answer("replace " + describe(replaced));
             chain->store.list({}, [chain](ListPage page) {
               if (page.error || page.records.size() != 1) return chain->end->answer("list");
               chain->store.sweep(manual_start, 10, [chain](SweepAnswer swept) {
                 if (swept.error || swept.removed != 0) return chain->end->answer("sweep");
                 chain->store.remove(chain->next.key, seen_of(chain->next), [chain](Answer removed) {
-                  chain->end->answer(removed.status == Answer::Status::done ? "" : "remove " + describe(removed));
+                  chain->end->answer(removed.status == AnswerStatus::done ? "" : "remove " + describe(removed));
                 });
               });
             });

@@ -141,8 +141,8 @@ class Program {
 
   bool same(const std::string& key, const Answer& expected, const Answer& got) {
     if (got.place != 0) places_[key] = got.place;
-    const bool record_counts = expected.status == Answer::Status::refused || expected.record != nullptr ||
-                               got.record == nullptr || got.status != Answer::Status::done;
+    const bool record_counts = expected.status == AnswerStatus::refused || expected.record != nullptr ||
+                               got.record == nullptr || got.status != AnswerStatus::done;
     const std::string difference = record_counts ? differences(copy_of(expected.record), copy_of(got.record)) : "";
     if (expected.status == got.status && difference.empty()) return true;
     log_ << "  expected " << describe(expected) << "\n  got      " << describe(got) << "\n" << difference;

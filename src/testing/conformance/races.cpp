@@ -64,7 +64,7 @@ void one_winner_a_round(Subject& subject, int rounds, const std::function<std::s
     ASSERT_TRUE(there.has_value()) << "round " << round;
     std::size_t winners = 0;
     for (std::size_t thread = 0; thread < thread_count; ++thread) {
-      if (all.at(thread).status == Answer::Status::done) {
+      if (all.at(thread).status == AnswerStatus::done) {
         ++winners;
         EXPECT_EQ(there->owner.hex(), owner_of(static_cast<std::uint8_t>(thread + 1)).hex())
             << "round " << round << ": the record is not the winner's";
@@ -115,7 +115,7 @@ void one_insert_wins_of_many_under_way(Subject& subject) {
     std::vector<Answer> losers;
     for (const auto& call : calls) {
       Answer answer = subject.wait(call);
-      if (answer.status == Answer::Status::done) {
+      if (answer.status == AnswerStatus::done) {
         ++winners;
       } else {
         losers.push_back(std::move(answer));
@@ -153,11 +153,11 @@ void renewals_against_takeovers(Subject& subject) {
           next.attempt += 1;
         }
         const Answer answer = subject.replace(*stores[thread % stores.size()], next, seen_of(view));
-        if (answer.status == Answer::Status::done) {
+        if (answer.status == AnswerStatus::done) {
           const std::lock_guard lock(mutex);
           ++written[{next.key, next.revision}];
           view = next;
-        } else if (answer.status == Answer::Status::refused && answer.record) {
+        } else if (answer.status == AnswerStatus::refused && answer.record) {
           // The same revision may be there under another owner, but never an older one.
           if (answer.record->revision <= view.revision) went_back = true;
           view = *answer.record;
@@ -204,8 +204,8 @@ void no_update_is_lost(Subject& subject) {
         next.revision += 1;
         next.result.bytes = std::to_string(std::stoull(next.result.bytes) + 1);
         const Answer answer = subject.replace(store, next, seen_of(*got.record, got.place));
-        if (answer.status == Answer::Status::failed) throw Broken("replace of a counter " + describe(answer));
-        if (answer.status == Answer::Status::done) break;
+        if (answer.status == AnswerStatus::failed) throw Broken("replace of a counter " + describe(answer));
+        if (answer.status == AnswerStatus::done) break;
       }
       ++added.at(which);
     }
@@ -230,17 +230,17 @@ void inserts_and_removes_alternate(Subject& subject) {
       const std::size_t which = (thread + i) % keys.size();
       const Record mine = claim_of(keys.at(which), thread);
       const Answer inserted = subject.insert(store, mine);
-      if (inserted.status == Answer::Status::failed) throw Broken("insert " + describe(inserted));
+      if (inserted.status == AnswerStatus::failed) throw Broken("insert " + describe(inserted));
       // An insert is never refused without a record in the way.
-      if (inserted.status == Answer::Status::refused && !inserted.record) broken = true;
-      if (inserted.status != Answer::Status::done) continue;
+      if (inserted.status == AnswerStatus::refused && !inserted.record) broken = true;
+      if (inserted.status != AnswerStatus::done) continue;
       // Between insert and remove no other thread can have it.
       if (there.at(which).fetch_add(1) != 0) broken = true;
       const Answer got = subject.get(store, mine.key);
       if (!got.record || !(*got.record == mine)) broken = true;
       there.at(which).fetch_sub(1);
       const Answer removed = subject.remove(store, mine.key, seen_of(mine, inserted.place));
-      if (removed.status != Answer::Status::done) broken = true;
+      if (removed.status != AnswerStatus::done) broken = true;
     }
   });
   EXPECT_FALSE(broken) << "two threads held one key, or a holder's record was not there";
@@ -274,13 +274,13 @@ void sweeps_spare_what_was_claimed_anew(Subject& subject) {
       for (int i = 0; i < keys; ++i) {
         Record mine = claim_of(key_of(i), thread);
         const Answer inserted = subject.insert(store, mine);
-        if (inserted.status == Answer::Status::done) {
+        if (inserted.status == AnswerStatus::done) {
           claimed.at(thread).insert(mine.key);
-        } else if (inserted.status == Answer::Status::refused && inserted.record &&
+        } else if (inserted.status == AnswerStatus::refused && inserted.record &&
                    inserted.record->expires_at <= manual_start) {
           mine.revision = inserted.record->revision + 1;
           const Answer replaced = subject.replace(store, mine, seen_of(*inserted.record, inserted.place));
-          if (replaced.status == Answer::Status::done) claimed.at(thread).insert(mine.key);
+          if (replaced.status == AnswerStatus::done) claimed.at(thread).insert(mine.key);
         }
       }
     });

@@ -114,14 +114,14 @@ SweepAnswer Subject::sweep(Store& store, Time now, std::size_t limit) {
 
 std::optional<Record> Subject::read(Store& store, const std::string& key) {
   Answer answer = get(store, key);
-  if (answer.status != Answer::Status::done) throw Broken("get of " + quote(key) + " " + describe(answer));
+  if (answer.status != AnswerStatus::done) throw Broken("get of " + quote(key) + " " + describe(answer));
   return copy_of(answer.record);
 }
 
 std::uint64_t Subject::put(Record record) {
   const std::string key = record.key;
   const Answer answer = insert(std::move(record));
-  if (answer.status != Answer::Status::done) throw Broken("insert of " + quote(key) + " " + describe(answer));
+  if (answer.status != AnswerStatus::done) throw Broken("insert of " + quote(key) + " " + describe(answer));
   return answer.place;
 }
 
@@ -143,12 +143,12 @@ std::vector<Record> Subject::list_all(Store& store, ListQuery query) {
 }
 
 void expect_done(const Answer& answer, std::string_view what) {
-  EXPECT_EQ(answer.status, Answer::Status::done) << what << ": expected done, got " << describe(answer);
+  EXPECT_EQ(answer.status, AnswerStatus::done) << what << ": expected done, got " << describe(answer);
 }
 
 void expect_refused(const Answer& answer, const std::optional<Record>& in_the_way, std::string_view what) {
-  EXPECT_EQ(answer.status, Answer::Status::refused) << what << ": expected refused, got " << describe(answer);
-  if (answer.status != Answer::Status::refused) return;
+  EXPECT_EQ(answer.status, AnswerStatus::refused) << what << ": expected refused, got " << describe(answer);
+  if (answer.status != AnswerStatus::refused) return;
   EXPECT_EQ(differences(in_the_way, copy_of(answer.record)), "") << what << ": the record in the way is another one";
 }
 
@@ -157,15 +157,15 @@ void expect_record(const std::optional<Record>& expected, const std::optional<Re
 }
 
 void expect_failed(const Answer& answer, ErrorKind kind, std::string_view what) {
-  EXPECT_EQ(answer.status, Answer::Status::failed) << what << ": expected a failure, got " << describe(answer);
-  if (answer.status != Answer::Status::failed) return;
+  EXPECT_EQ(answer.status, AnswerStatus::failed) << what << ": expected a failure, got " << describe(answer);
+  if (answer.status != AnswerStatus::failed) return;
   EXPECT_EQ(answer.error.kind, kind) << what << ": got " << describe(answer);
   EXPECT_FALSE(answer.error.message.empty()) << what << ": the error says nothing";
 }
 
 void expect_unfit(const Answer& answer, std::string_view what) {
   expect_failed(answer, ErrorKind::misuse, what);
-  EXPECT_TRUE(answer.unfit || answer.status != Answer::Status::failed)
+  EXPECT_TRUE(answer.unfit || answer.status != AnswerStatus::failed)
       << what << ": Answer::unfit says that the record is why, so that the engine drops its result";
 }
 
