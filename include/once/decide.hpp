@@ -22,10 +22,10 @@ std::string_view input_beginning(std::string_view input, std::size_t max_bytes =
 
 // One try at claiming a key.
 struct Attempt {
-  std::string key;
-  Owner owner;  // Random, new for each attempt.
-  Fingerprint fingerprint;
-  std::string holder;
+  std::string key = {};
+  Owner owner = {};  // Random, new for each attempt.
+  Fingerprint fingerprint = {};
+  std::string holder = {};
   std::string label = {};                            // Record::label.
   std::shared_ptr<const CallTrace> trace = nullptr;  // Null: not traced.
   InputPtr input = nullptr;                          // Record::input. Null: not kept.

@@ -25,7 +25,7 @@ std::string_view to_string(ErrorKind kind) noexcept;
 // A failure as a value: stores and the asynchronous interface return these.
 struct Error {
   ErrorKind kind = ErrorKind::unavailable;
-  std::string message;  // For people: what failed and what to do next. UTF-8, no trailing newline.
+  std::string message = {};  // For people: what failed and what to do next. UTF-8, no trailing newline.
 
   friend bool operator==(const Error&, const Error&) = default;
 };

@@ -23,8 +23,8 @@ struct Finish {
   Kind kind = Kind::recorded;
   // recorded: the record as written. Its result may be offloaded or compressed (expand(), once/engine/compression.hpp).
   // Empty after a release that removed the record.
-  std::shared_ptr<const Record> record;
-  Error error;
+  std::shared_ptr<const Record> record = {};
+  Error error = {};
 };
 
 using FinishDone = Callback<void(Finish&&)>;

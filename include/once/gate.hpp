@@ -29,8 +29,8 @@ std::string_view to_string(Gate gate) noexcept;  // "open" …
 
 struct GateMark {
   Gate gate = Gate::open;
-  std::string move;   // Names the move, the same in both stores: 32 hexadecimal digits. Empty: open.
-  std::string other;  // The other store's name, for people.
+  std::string move = {};   // Names the move, the same in both stores: 32 hexadecimal digits. Empty: open.
+  std::string other = {};  // The other store's name, for people.
 
   friend bool operator==(const GateMark&, const GateMark&) = default;
 };

@@ -61,7 +61,7 @@ namespace once {
 template <class R>
 struct OutcomeOf : Outcome {
   // Set if has_result(), except for a replay of a result that was too large to keep (Placement::dropped).
-  std::optional<R> answer;
+  std::optional<R> answer = {};
 
   // Moves the result out, so call it once. Throws like Outcome::value().
   R value() &&;
@@ -78,7 +78,7 @@ namespace detail {
 
 // One argument as text, and whether that is JSON by its type.
 struct ArgumentText {
-  std::string text;
+  std::string text = {};
   bool json = false;
 };
 
@@ -89,19 +89,19 @@ class OperationKeys {
 
   // An operation's settings, and what is known about its arguments at compile time.
   struct Shape {
-    std::string name;
-    std::string scope;
-    std::string fingerprint;
+    std::string name = {};
+    std::string scope = {};
+    std::string fingerprint = {};
     bool allow_null_parts = false;
-    std::vector<std::string> input_without;
-    Policy policy;
+    std::vector<std::string> input_without = {};
+    Policy policy = {};
     Source source = Source::arguments;
-    std::string expression;
+    std::string expression = {};
 
     std::size_t arguments = 0;
-    std::size_t argument = 0;                // The one that expressions read.
-    std::string_view argument_content_type;  // Of its codec.
-    std::string_view argument_names;         // Codec::names.
+    std::size_t argument = 0;                     // The one that expressions read.
+    std::string_view argument_content_type = {};  // Of its codec.
+    std::string_view argument_names = {};         // Codec::names.
     bool argument_encodable = false;
   };
 
@@ -239,7 +239,7 @@ std::optional<std::string> join_key(std::span<const std::optional<std::string>> 
 // The result of once::key().
 template <class... Parts>
 struct KeyParts {
-  std::tuple<Parts...> parts;
+  std::tuple<Parts...> parts = {};
 };
 
 // One part of the key: a member of the one argument that has it, or a function of all arguments.
@@ -324,8 +324,8 @@ class KeyOf {
   KeyOf(F key) : KeyOf(KeyParts<F>{{std::move(key)}}) {}
 
   OperationKeys::Source source = OperationKeys::Source::arguments;
-  std::string expression;
-  Function function;
+  std::string expression = {};
+  Function function = {};
 };
 
 }  // namespace detail
@@ -385,8 +385,8 @@ namespace detail {
 // The keys of an operation's calls.
 template <std::size_t Argument, class... Args>
 class CallKeys {
-  template <std::size_t I>
-  using Plain = std::remove_cvref_t<std::tuple_element_t<I, std::tuple<Args...>>>;
+  template <std::size_t Index>
+  using Plain = std::remove_cvref_t<std::tuple_element_t<Index, std::tuple<Args...>>>;
 
  public:
   template <class R>

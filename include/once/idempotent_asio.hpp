@@ -114,9 +114,9 @@ class CallTask {
 
   std::shared_ptr<AsioOperation<R, E, Argument, Args...>> operation_;
   std::tuple<Kept<Args>...> args_;
-  OutcomeOf<R> outcome_;
-  std::exception_ptr encode_failed_;
-  std::optional<Error> refused_;  // Set: no key could be taken.
+  OutcomeOf<R> outcome_ = {};
+  std::exception_ptr encode_failed_ = {};
+  std::optional<Error> refused_ = {};  // Set: no key could be taken.
 };
 
 template <class R>

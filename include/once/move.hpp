@@ -32,17 +32,17 @@ struct MoveOptions {
   // How long to wait for live claims to end. The move stays as it is then: call it again, or undo_move().
   Millis wait{600'000};
   // Waits so long, outside any transaction. Not null.
-  std::function<void(Millis)> pause;
+  std::function<void(Millis)> pause = {};
   // Called often. `done`: records; draining: live claims that are left. May be null.
-  std::function<void(MoveStep step, std::uint64_t done)> progress;
-  std::shared_ptr<Clock> clock;    // This host's, for a store that does not tell its time. Not null.
-  std::shared_ptr<Random> random;  // Names the move. Not null.
+  std::function<void(MoveStep step, std::uint64_t done)> progress = {};
+  std::shared_ptr<Clock> clock = {};    // This host's, for a store that does not tell its time. Not null.
+  std::shared_ptr<Random> random = {};  // Names the move. Not null.
 };
 
 // What is in the source, and whether it can be moved.
 struct MovePlan {
-  GateMark from;
-  GateMark to;
+  GateMark from = {};
+  GateMark to = {};
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;  // record_bytes() of all.
   std::uint64_t live = 0;   // Claims with a live lease, for which a move waits.
@@ -58,7 +58,7 @@ struct Moved {
   Kind kind = Kind::moved;
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;
-  std::vector<Record> live;  // running: some of them.
+  std::vector<Record> live = {};  // running: some of them.
   std::uint64_t live_count = 0;
 };
 

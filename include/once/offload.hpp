@@ -14,8 +14,8 @@ namespace once {
 
 // The answer of put() or get(). `text`: the location (put) or the bytes (get).
 struct OffloadAnswer {
-  std::string text;
-  std::optional<Error> error;
+  std::string text = {};
+  std::optional<Error> error = {};
 };
 
 // Thread-safe. Each call completes exactly once, before it returns or later. Store has the rules for completions.

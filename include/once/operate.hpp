@@ -28,8 +28,8 @@ namespace once::operate {
 
 // Who changes a record, and why. Neither may be blank.
 struct Reason {
-  std::string by;    // "alice@host".
-  std::string text;  // Cut to the length of Record::note.
+  std::string by = {};    // "alice@host".
+  std::string text = {};  // Cut to the length of Record::note.
 };
 
 // How a record looks to an operator: its state, and what follows from the time.
@@ -49,8 +49,8 @@ Standing standing(const Record& record, Time now) noexcept;
 
 // The next record, or a refusal: text for people that says what to do instead.
 struct Plan {
-  std::optional<Record> next;
-  std::string refusal;  // Empty if `next` is set.
+  std::optional<Record> next = {};
+  std::string refusal = {};  // Empty if `next` is set.
 };
 
 enum class As : std::uint8_t {
@@ -61,8 +61,8 @@ enum class As : std::uint8_t {
 
 struct Resolution {
   As as = As::completed;
-  Result result;
-  Failure failure;
+  Result result = {};
+  Failure failure = {};
   Millis retention{
       86'400'000};  // Up to keep_forever. How long from now the result is replayed, or the released record is kept.
   bool any_payload = false;  // released: the next caller may send another payload. Otherwise the fingerprint stays.
@@ -106,8 +106,8 @@ struct Applied {
     failed,   // See `error`.
   };
   Kind kind = Kind::failed;
-  RecordPtr record;
-  Error error;
+  RecordPtr record = {};
+  Error error = {};
   bool unfit = false;  // failed: because the store can never keep `next`, as Answer::unfit. Not a fault of the store.
 };
 
@@ -124,15 +124,16 @@ Applied remove(Store& store, const Record& seen, std::uint64_t place);  // Block
 
 // Which records to select. Conditions are combined by "and". The store checks those on stored key and state.
 struct Filter {
-  std::optional<Standing> standing;
-  bool in_progress = false;  // Only running, lapsed or released records.
-  bool overdue = false;      // Only overdue ones: is_overdue().
-  std::string key_prefix;    // Of the stored key; see scope_prefix().
-  std::string label_part;    // The label contains this text. Upper and lower case of ASCII letters count as the same.
-  std::string holder_part;   // The holder does.
+  std::optional<Standing> standing = {};
+  bool in_progress = false;     // Only running, lapsed or released records.
+  bool overdue = false;         // Only overdue ones: is_overdue().
+  std::string key_prefix = {};  // Of the stored key; see scope_prefix().
+  // The label contains this text. Upper and lower case of ASCII letters count as the same.
+  std::string label_part = {};
+  std::string holder_part = {};  // The holder does.
   // A record without created_at (other programs write such) matches neither of these.
-  std::optional<Time> created_before;      // created_at <= this.
-  std::optional<Time> created_not_before;  // created_at >= this.
+  std::optional<Time> created_before = {};      // created_at <= this.
+  std::optional<Time> created_not_before = {};  // created_at >= this.
 };
 
 bool matches(const Filter& filter, const Record& record, Time now) noexcept;
@@ -154,9 +155,9 @@ std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
 ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, std::size_t limit);
 
 struct SweepOptions {
-  Time expired_before{};                              // Records with expires_at <= this are removed.
-  std::shared_ptr<Offload> offload;                   // Where their offloaded results are. Empty: nowhere.
-  std::function<bool(std::size_t removed)> progress;  // Called between slices; false stops. May be empty.
+  Time expired_before{};                                   // Records with expires_at <= this are removed.
+  std::shared_ptr<Offload> offload = {};                   // Where their offloaded results are. Empty: nowhere.
+  std::function<bool(std::size_t removed)> progress = {};  // Called between slices; false stops. May be empty.
   std::size_t limit = 0;  // At most about so many records, 1 to 10 000; the others are left for the next call. 0: all.
 };
 
@@ -165,7 +166,7 @@ struct Swept {
   std::size_t results_removed = 0;  // Results outside the store that belonged to them.
   // What stopped it; removed records stay removed. corrupt: the first record that could not be read. It was left, and
   // the sweep went on if the store can continue after it.
-  std::optional<Error> error;
+  std::optional<Error> error = {};
 };
 
 // Removes expired records and their offloaded results, in slices that do not block writers. Blocks.
@@ -179,12 +180,12 @@ struct Counts {
   std::uint64_t offloaded = 0;                 // Offloaded results …
   std::uint64_t offloaded_bytes = 0;           // … and their size.
   std::uint64_t dropped = 0;                   // Results that were too large to keep.
-  std::optional<Time> oldest_created;
-  std::optional<Time> oldest_unknown;  // finished_at of the one that has waited longest for a decision.
-  std::optional<Time> oldest_failed;   // finished_at of the stored failure that ended first.
-  std::uint64_t overdue = 0;           // is_overdue(): running, lapsed or released.
-  std::optional<Time> oldest_overdue;  // expected_until of the one that should have ended first.
-  std::optional<Time> oldest_lapsed;   // lease_until of the one that lapsed first.
+  std::optional<Time> oldest_created = {};
+  std::optional<Time> oldest_unknown = {};  // finished_at of the one that has waited longest for a decision.
+  std::optional<Time> oldest_failed = {};   // finished_at of the stored failure that ended first.
+  std::uint64_t overdue = 0;                // is_overdue(): running, lapsed or released.
+  std::optional<Time> oldest_overdue = {};  // expected_until of the one that should have ended first.
+  std::optional<Time> oldest_lapsed = {};   // lease_until of the one that lapsed first.
 
   [[nodiscard]] std::uint64_t of(Standing standing) const { return by_standing.at(static_cast<std::size_t>(standing)); }
 };

@@ -104,8 +104,8 @@ struct Policy {
 struct EffectivePolicy {
   Millis lease{30'000};
   Millis retention{86'400'000};
-  std::optional<Millis> failure_retention;  // Empty: as retention.
-  std::optional<Millis> expected;
+  std::optional<Millis> failure_retention = {};  // Empty: as retention.
+  std::optional<Millis> expected = {};
   Millis wait{10'000};
   Millis skew{0};
   OnConflict on_conflict = OnConflict::wait;
@@ -118,7 +118,7 @@ struct EffectivePolicy {
   Label label = Label::named;
   bool keep_input = false;
   std::size_t max_inline_bytes = 256 * 1024;
-  std::optional<std::size_t> compress_over_bytes;  // Empty: depends on the store, see Policy.
+  std::optional<std::size_t> compress_over_bytes = {};  // Empty: depends on the store, see Policy.
   bool heartbeat = true;
   bool fixed_lease = false;
 

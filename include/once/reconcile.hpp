@@ -70,8 +70,8 @@ using AskService = std::function<void(const RecordPtr& record, Callback<void(Fin
 AskService ask_blocking(std::function<Finding(const Record& record)> ask);
 
 struct ReconcileOptions {
-  std::shared_ptr<Store> store;  // Required.
-  AskService ask;                // Required. Called by several threads at once, up to at_once times.
+  std::shared_ptr<Store> store = {};  // Required.
+  AskService ask = {};                // Required. Called by several threads at once, up to at_once times.
 
   // How long after the end of an attempt its service can still carry it out: 0 to 30 days. The attempt ended when its
   // lease lapsed, or when its holder gave it up as unknown. A holder whose lease has lapsed may merely be slow, and its
@@ -114,9 +114,9 @@ struct Reconciled {
     not_stored,  // The answer could not be written: `error`.
   };
   Kind kind = Kind::not_known;
-  RecordPtr record;
-  std::string why;
-  Error error;
+  RecordPtr record = {};
+  std::string why = {};
+  Error error = {};
 
   [[nodiscard]] bool is_decided() const noexcept {
     return kind == Kind::completed || kind == Kind::failed || kind == Kind::released;
@@ -124,10 +124,10 @@ struct Reconciled {
 };
 
 struct ReconcilePass {
-  std::size_t seen = 0;        // Unknown records that were read.
-  std::size_t asked = 0;       // Of these, asked about.
-  std::size_t decided = 0;     // Of these, no longer unknown.
-  std::optional<Error> error;  // The records could not be read.
+  std::size_t seen = 0;             // Unknown records that were read.
+  std::size_t asked = 0;            // Of these, asked about.
+  std::size_t decided = 0;          // Of these, no longer unknown.
+  std::optional<Error> error = {};  // The records could not be read.
 };
 
 // Since when the attempt of an unknown record cannot run any more, by its lease or its holder's own word.

@@ -42,8 +42,8 @@ struct Owner {
 
 // A finished part of an operation. Kept in the record, so that a takeover resumes after it.
 struct Step {
-  std::string name;    // 1 to max_name_bytes bytes, unique in its record.
-  std::string result;  // Any bytes.
+  std::string name = {};    // 1 to max_name_bytes bytes, unique in its record.
+  std::string result = {};  // Any bytes.
 
   static constexpr std::size_t max_name_bytes = 255;
 
@@ -63,9 +63,9 @@ std::optional<OnLapse> on_lapse_from_string(std::string_view name);  // Empty fo
 struct HistoryEntry {
   // How it ended: "released", "lapsed", "failed", "unknown", "completed", or "displaced" by an operator while its claim
   // was live. Or what was done: "lease extended to 2026-05-17T09:30:00.250Z" …
-  std::string what;
-  std::string who;            // The holder, or the operator.
-  std::string why;            // The reason, if one was given. lapsed, displaced: the last note.
+  std::string what = {};
+  std::string who = {};       // The holder, or the operator.
+  std::string why = {};       // The reason, if one was given. lapsed, displaced: the last note.
   std::uint32_t attempt = 0;  // Which attempt. 0: an operator's act.
   Time began_at{};            // When the attempt was claimed. The epoch: not known, or an act.
   Time at{};                  // When it ended, or was done. lapsed: when its lease ended.
@@ -85,7 +85,7 @@ struct HistoryEntry {
 // when the record becomes too large for its store. Acts that the holder of a live claim may not have seen yet are never
 // dropped: see unseen_acts().
 struct History {
-  std::vector<HistoryEntry> entries;
+  std::vector<HistoryEntry> entries = {};
   std::uint32_t dropped = 0;  // How many were dropped; stops at the greatest number.
   TraceParent trace = {};     // The span of the record's present attempt, which a replay links to. Empty: not traced.
 
@@ -108,10 +108,10 @@ std::string history_text(const History& history);
 std::optional<History> history_from_text(std::string_view text);  // Empty if it is malformed.
 
 struct Record {
-  std::string key;  // Key::stored(): 1 to max_key_bytes bytes, any values.
+  std::string key = {};  // Key::stored(): 1 to max_key_bytes bytes, any values.
   State state = State::in_progress;
 
-  Owner owner;                 // Who holds it, or held it last.
+  Owner owner = {};            // Who holds it, or held it last.
   std::uint64_t token = 0;     // Fencing token: only grows for a key, across deletion and expiry too. At most 2^63 - 1.
   std::uint32_t attempt = 0;   // How often the operation was claimed, from 1.
   std::uint64_t revision = 0;  // Grows with every write: see next_revision(). From 2^20, below 2^53.
@@ -125,23 +125,24 @@ struct Record {
 
   OnLapse on_lapse = OnLapse::takeover;  // hold once any attempt asked for it: only an operator takes it back.
 
-  Fingerprint fingerprint;
+  Fingerprint fingerprint = {};
 
-  std::string holder;  // Free text for people: host, pid, function, request id. At most max_text_bytes, UTF-8.
-  std::string note;    // Free text for people: the last heartbeat's note, or an operator's reason for the last change.
-  std::string
-      label;        // The key as people know it, for finding: "order-17". At most max_text_bytes, UTF-8. May be empty.
-  History history;  // The last attempts and operators' acts.
+  std::string holder = {};  // Free text for people: host, pid, function, request id. At most max_text_bytes, UTF-8.
+  // Free text for people: the last heartbeat's note, or an operator's reason for the last change.
+  std::string note = {};
+  // The key as people know it, for finding: "order-17". At most max_text_bytes, UTF-8. May be empty.
+  std::string label = {};
+  History history = {};  // The last attempts and operators' acts.
 
   // What the present attempt was called with, if its policy keeps inputs: for people, decides nothing. Any bytes. The
   // beginning, if it is longer than max_input_bytes, or than the store has room for.
-  std::string input;
+  std::string input = {};
   std::uint64_t input_bytes = 0;  // The size of the whole input, of which `input` may be a part. 0: not kept.
 
-  std::vector<Step> steps;  // In the order they finished.
+  std::vector<Step> steps = {};  // In the order they finished.
 
-  Result result;    // completed: what is replayed. failed: bytes that belong to the failure, often none.
-  Failure failure;  // failed: what is replayed. unknown: the reason.
+  Result result = {};    // completed: what is replayed. failed: bytes that belong to the failure, often none.
+  Failure failure = {};  // failed: what is replayed. unknown: the reason.
 
   static constexpr std::size_t max_text_bytes = 1024;
   static constexpr std::size_t max_input_bytes = 64 * 1024;

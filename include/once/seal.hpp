@@ -26,7 +26,7 @@ namespace once {
 
 // A key of AES-256. Its id stands in the clear in each record that it sealed.
 struct SealKey {
-  std::string id;  // 1 to max_id_bytes letters, digits, '-', '_' or '.'.
+  std::string id = {};  // 1 to max_id_bytes letters, digits, '-', '_' or '.'.
   std::array<std::uint8_t, 32> bytes{};
 
   static constexpr std::size_t max_id_bytes = 64;
@@ -41,10 +41,10 @@ bool is_seal_key_id(std::string_view id) noexcept;
 
 // A key as a key service gave it out: encrypted, so that the file of keys alone cannot seal or open.
 struct WrappedSealKey {
-  std::string id;       // As SealKey::id.
-  std::string service;  // "kms".
-  std::string bytes;    // The encrypted key.
-  std::string with;     // What the service encrypted it with: the ARN of a KMS key.
+  std::string id = {};       // As SealKey::id.
+  std::string service = {};  // "kms".
+  std::string bytes = {};    // The encrypted key.
+  std::string with = {};     // What the service encrypted it with: the ARN of a KMS key.
 };
 
 // Asks the service for the key. Blocks. Throws Exception: misuse, unavailable, or corrupt. once/seal_kms.hpp has one
@@ -112,7 +112,7 @@ std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys, SealWri
 // How many of the records that `store` has listed so far were sealed, by the id of the key, and how many were in the
 // clear. Empty if it is not from seal(). Thread-safe.
 struct SealCounts {
-  std::map<std::string, std::uint64_t> sealed;
+  std::map<std::string, std::uint64_t> sealed = {};
   std::uint64_t clear = 0;
 };
 std::optional<SealCounts> seal_counts(const Store& store);

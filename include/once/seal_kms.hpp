@@ -18,14 +18,14 @@
 namespace once {
 
 struct KmsOptions {
-  std::string region;    // Empty: that of the KMS key's ARN, else AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
-  std::string endpoint;  // A URL. Empty: AWS_ENDPOINT_URL_KMS, AWS_ENDPOINT_URL, the profile's, or the service's.
-  std::string profile;   // Of the shared config files. Empty: AWS_PROFILE, or "default".
-  std::shared_ptr<aws::CredentialsProvider> credentials;  // Empty: default_credentials() with `profile`.
-  std::string ca_file;                                    // PEM, the certificates to trust. Empty: the system's.
-  Millis timeout{5'000};                                  // For one request. At least 1 ms.
-  Millis total_timeout{15'000};                           // For a call with its retries. At least `timeout`.
-  std::shared_ptr<aws::Transport> transport;              // Instead of all above: a client of service "kms".
+  std::string region = {};  // Empty: that of the KMS key's ARN, else AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
+  std::string endpoint = {};  // A URL. Empty: AWS_ENDPOINT_URL_KMS, AWS_ENDPOINT_URL, the profile's, or the service's.
+  std::string profile = {};   // Of the shared config files. Empty: AWS_PROFILE, or "default".
+  std::shared_ptr<aws::CredentialsProvider> credentials = {};  // Empty: default_credentials() with `profile`.
+  std::string ca_file = {};                                    // PEM, the certificates to trust. Empty: the system's.
+  Millis timeout{5'000};                                       // For one request. At least 1 ms.
+  Millis total_timeout{15'000};                                // For a call with its retries. At least `timeout`.
+  std::shared_ptr<aws::Transport> transport = {};              // Instead of all above: a client of service "kms".
 };
 
 // Asks KMS (Decrypt) for the keys of parse_seal_keys() and its like, one request for each. The id of the seal key is

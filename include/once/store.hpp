@@ -27,7 +27,7 @@ struct SqlStatement;  // once/stores/sql.hpp
 
 // What a conditional write names: the record as the caller last saw it. The condition is the owner and the revision.
 struct Seen {
-  Owner owner;
+  Owner owner = {};
   std::uint64_t revision = 0;
   std::uint64_t place = 0;  // Answer::place of that record, or 0: a hint to find it faster.
 };
@@ -42,10 +42,10 @@ enum class AnswerStatus : std::uint8_t {
 // The answer to any of the four operations.
 struct Answer {
   AnswerStatus status = AnswerStatus::done;
-  RecordPtr record;               // Not returned on done, except by get.
-  std::optional<StoreTime> time;  // The store's time, if it reports one.
-  std::uint64_t place = 0;        // For Seen::place. Never 0 in stores that use it.
-  Error error;                    // Meaningful if failed.
+  RecordPtr record = {};               // Not returned on done, except by get.
+  std::optional<StoreTime> time = {};  // The store's time, if it reports one.
+  std::uint64_t place = 0;             // For Seen::place. Never 0 in stores that use it.
+  Error error = {};                    // Meaningful if failed.
   bool unfit = false;  // A write failed as misuse because the store can never keep this record: too large, or of a form
                        // that it does not know. The engine then drops the result of a finish. Without this flag an
                        // operator can fix the misuse: a permission, a table's name.
@@ -78,28 +78,30 @@ using Done = Callback<void(Answer)>;
 
 // Which records to list. Conditions are combined by "and".
 struct ListQuery {
-  std::optional<State> state;      // Only this state.
-  std::string key_prefix;          // Stored keys that begin with these bytes. Empty: all.
-  std::optional<Time> expired_at;  // Only records that have expired at this moment: is_expired().
-  std::string cursor;  // ListPage::cursor of the page before. Empty: the first page. Any other text: misuse, or a page.
+  std::optional<State> state = {};      // Only this state.
+  std::string key_prefix = {};          // Stored keys that begin with these bytes. Empty: all.
+  std::optional<Time> expired_at = {};  // Only records that have expired at this moment: is_expired().
+  // ListPage::cursor of the page before. Empty: the first page. Any other text: misuse, or a page.
+  std::string cursor = {};
   std::size_t limit = 100;  // Most records per page. 1 to 10 000; otherwise misuse.
 };
 
 struct ListPage {
-  std::vector<Record> records;  // In the store's own order. A record that exists from the first page to the last is in
-                                // exactly one page.
-  std::string cursor;           // Empty: this is the last page. Other pages may have no records.
+  std::vector<Record> records = {};  // In the store's own order. A record that exists from the first page to the last
+                                     // is in exactly one page.
+  std::string cursor = {};           // Empty: this is the last page. Other pages may have no records.
   // Items on this page that could not be decoded, each as an error of kind corrupt. A store that cannot continue after
   // one sets `error` instead.
-  std::vector<Error> unreadable;
-  std::optional<Error> error;  // If set, ignore the other members.
+  std::vector<Error> unreadable = {};
+  std::optional<Error> error = {};  // If set, ignore the other members.
 };
 
 struct SweepAnswer {
   std::size_t removed = 0;
-  bool more = false;           // The limit was reached: call again.
-  std::optional<Error> error;  // If set, `removed` is still valid. in_doubt: more may have been removed. corrupt, with
-                               // `more`: an item could not be read and was left; the next call continues after it.
+  bool more = false;  // The limit was reached: call again.
+  // If set, `removed` is still valid. in_doubt: more may have been removed. corrupt, with
+  // `more`: an item could not be read and was left; the next call continues after it.
+  std::optional<Error> error = {};
 };
 
 struct Capabilities {

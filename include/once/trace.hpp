@@ -45,8 +45,8 @@ struct TraceParent {
 
 // What a caller passes on.
 struct TraceContext {
-  TraceParent parent;
-  std::string state;  // tracestate, unchanged. Other systems' data, which is passed on.
+  TraceParent parent = {};
+  std::string state = {};  // tracestate, unchanged. Other systems' data, which is passed on.
 
   static constexpr std::size_t max_state_bytes = 512;
   static constexpr std::size_t max_state_members = 32;
@@ -62,10 +62,10 @@ TracePtr trace_from_xray(std::string_view header);
 
 // The spans of one call of an engine.
 struct CallTrace {
-  TraceParent caller;  // Its caller's. Empty: the call begins a trace.
-  TraceParent call;    // The call's own. Without a tracer, the caller's.
-  TraceParent work;    // That of the work that it may run: kept in the record. Without a tracer, the caller's.
-  std::string state;   // The caller's tracestate.
+  TraceParent caller = {};  // Its caller's. Empty: the call begins a trace.
+  TraceParent call = {};    // The call's own. Without a tracer, the caller's.
+  TraceParent work = {};    // That of the work that it may run: kept in the record. Without a tracer, the caller's.
+  std::string state = {};   // The caller's tracestate.
   // With a tracer: when the call began, since 1970 and on Clock::uptime(). All times of its spans count from here.
   std::chrono::nanoseconds began{0};
   Uptime began_up{};

@@ -62,7 +62,7 @@ concept Small = sizeof(T) < 4;
 // A template.
 template <class T>
 struct Forward {
-  T value;  // Behind value.
+  T value = {};  // Behind value.
 };
 
 // An alias.
@@ -133,7 +133,7 @@ class Api(unittest.TestCase):
             ("once-Engine-Engine", "explicit Engine(int size)", "<p>Above the constructor.</p>"),
             ("once-Engine-size", "[[nodiscard]] int size() const", "<p>Behind size.</p>"),
             ("once-Engine-Inner-on", "bool on = true", "<p>Behind on.</p>"),
-            ("once-Forward-value", "T value", "<p>Behind value.</p>")]})
+            ("once-Forward-value", "T value = {}", "<p>Behind value.</p>")]})
 
     def test_the_index(self):
         self.page()
@@ -162,6 +162,15 @@ class Api(unittest.TestCase):
         done = self.run_on(HEADER.replace("int first", "Missing first"))
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"include/once/part\.hpp:\d+: unknown type name 'Missing'")
+
+    def test_a_member_without_an_initialiser(self):
+        done = self.run_on(HEADER.replace("int first = 1;", "int first;").replace("bool on = true;", "bool on;"))
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.split("\n")[:2], ["once::Engine::Inner::on", "once::Options::first"])
+        self.assertIn("no initialiser", done.stderr)
+        # Who makes it by a constructor leaves nothing out.
+        self.assertEqual(self.run_on(HEADER.replace("int second{2};", "int second{2};  // Above it.\n  Options();"
+                                                    ).replace("int first = 1;", "int first;")).returncode, 1)
 
     def test_a_header_of_no_component(self):
         self.put("include/once/other.hpp", "#pragma once\n")

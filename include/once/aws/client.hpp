@@ -19,12 +19,13 @@ struct ClientOptions {
   std::string target_prefix = "DynamoDB_20120810";  // X-Amz-Target is this, '.' and the operation.
   std::string content_type = "application/x-amz-json-1.0";
 
-  std::string region;    // Empty: AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
-  std::string endpoint;  // A URL. Empty: AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's, or the service's.
-  std::string profile;   // Of the shared config files. Empty: AWS_PROFILE, or "default".
-  std::shared_ptr<CredentialsProvider> credentials;  // Empty: default_credentials() with `profile`.
-  std::string ca_file;  // PEM, the certificates to trust. Empty: AWS_CA_BUNDLE, SSL_CERT_FILE and SSL_CERT_DIR, or the
-                        // system's.
+  std::string region = {};  // Empty: AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
+  // A URL. Empty: AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's, or the service's.
+  std::string endpoint = {};
+  std::string profile = {};  // Of the shared config files. Empty: AWS_PROFILE, or "default".
+  std::shared_ptr<CredentialsProvider> credentials = {};  // Empty: default_credentials() with `profile`.
+  std::string ca_file = {};  // PEM, the certificates to trust. Empty: AWS_CA_BUNDLE, SSL_CERT_FILE and SSL_CERT_DIR, or
+                             // the system's.
 
   Millis timeout{5'000};         // For one request, including the wait for a connection. At least 1 ms.
   Millis total_timeout{15'000};  // No request of a call begins later than this. At least `timeout`.
@@ -42,9 +43,9 @@ struct ClientOptions {
   Environment environment = process_environment();  // Read only while the client is made.
 
   // For tests. Empty: the system's.
-  std::shared_ptr<Clock> clock;
-  std::shared_ptr<Timers> timers;
-  std::shared_ptr<Random> random;
+  std::shared_ptr<Clock> clock = {};
+  std::shared_ptr<Timers> timers = {};
+  std::shared_ptr<Random> random = {};
 };
 
 // Since the client was made. Each is exact, but they are not read at one moment.

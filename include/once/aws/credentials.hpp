@@ -13,16 +13,16 @@
 namespace once::aws {
 
 struct Credentials {
-  std::string access_key_id;
-  std::string secret_access_key;   // Secret: never logged, never in an error.
-  std::string session_token;       // Empty: none. Secret as well.
-  std::optional<Time> expires_at;  // UTC. Empty: they do not expire.
-  std::string source;              // For people: "environment", "profile dev in ~/.aws/credentials".
+  std::string access_key_id = {};
+  std::string secret_access_key = {};   // Secret: never logged, never in an error.
+  std::string session_token = {};       // Empty: none. Secret as well.
+  std::optional<Time> expires_at = {};  // UTC. Empty: they do not expire.
+  std::string source = {};              // For people: "environment", "profile dev in ~/.aws/credentials".
 };
 
 struct CredentialsAnswer {
-  std::shared_ptr<const Credentials> credentials;  // Null: see `error`, which names every place that was tried.
-  Error error;
+  std::shared_ptr<const Credentials> credentials = {};  // Null: see `error`, which names every place that was tried.
+  Error error = {};
 };
 
 // Thread-safe. `done` is called exactly once; inside get() if valid credentials are cached.
@@ -45,7 +45,7 @@ Environment process_environment();
 struct CredentialsOptions {
   // A profile of the shared config and credentials files. Empty: AWS_PROFILE, otherwise "default". If set, environment
   // variables with credentials are ignored.
-  std::string profile;
+  std::string profile = {};
   // Read each time credentials are searched.
   Environment environment = process_environment();
 };

@@ -12,19 +12,20 @@
 namespace once::aws {
 
 struct Call {
-  std::string operation;    // As the service names it: "PutItem".
-  std::string body;         // JSON.
-  bool repeatable = false;  // Sending it twice does no harm: reads.
+  std::string operation = {};  // As the service names it: "PutItem".
+  std::string body = {};       // JSON.
+  bool repeatable = false;     // Sending it twice does no harm: reads.
 };
 
 // Any answer of the service, or an error if there is none.
 struct Reply {
-  int status = 0;                 // Of HTTP. 0 with an error.
-  std::string body;               // JSON, also for errors of the service.
-  std::optional<StoreTime> time;  // The service's, from the Date header: whole seconds, so an error of half a second.
-  bool false_time = false;        // Its Date contradicts the signature that it accepted; `time` is empty.
-  std::optional<Error> error;  // No answer. unavailable: not executed. in_doubt: perhaps executed. misuse: cannot work,
-                               // for example without credentials.
+  int status = 0;         // Of HTTP. 0 with an error.
+  std::string body = {};  // JSON, also for errors of the service.
+  // The service's, from the Date header: whole seconds, so an error of half a second.
+  std::optional<StoreTime> time = {};
+  bool false_time = false;          // Its Date contradicts the signature that it accepted; `time` is empty.
+  std::optional<Error> error = {};  // No answer. unavailable: not executed. in_doubt: perhaps executed. misuse: cannot
+                                    // work, for example without credentials.
 };
 
 // Thread-safe. Each call completes exactly once: before it returns, or later from a thread of the transport, or from a

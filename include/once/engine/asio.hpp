@@ -94,8 +94,8 @@ class AsioCalls final : public boost::asio::execution_context::service {
 
   // Outlives the context.
   struct Living {
-    std::recursive_mutex mutex;  // Dropping a call may destroy another one.
-    std::set<AsioCall*> calls;
+    std::recursive_mutex mutex = {};  // Dropping a call may destroy another one.
+    std::set<AsioCall*> calls = {};
     bool is_over = false;
   };
   const std::shared_ptr<Living> living = std::make_shared<Living>();
@@ -227,9 +227,9 @@ class AsioRun final : public AsioCall {
   }
 
   Task task_;
-  std::optional<Handler> handler_;  // Until it is called.
-  std::optional<Executor> executor_;
-  std::optional<boost::asio::executor_work_guard<Executor>> busy_;
+  std::optional<Handler> handler_ = {};  // Until it is called.
+  std::optional<Executor> executor_ = {};
+  std::optional<boost::asio::executor_work_guard<Executor>> busy_ = {};
   const std::shared_ptr<AsioCalls::Living> living_;
 };
 
@@ -242,8 +242,8 @@ concept StackfulToken = requires(const Token& token, boost::system::error_code& 
 // A Task whose end goes to a variable of a suspended coroutine: Boost 1.81's yield_context cannot take an exception.
 template <class Value>
 struct SuspendedEnd {
-  std::exception_ptr error;
-  std::optional<Value> value;
+  std::exception_ptr error = {};
+  std::optional<Value> value = {};
 };
 template <class Task, class Value>
 class SuspendedTask : public Task {
@@ -402,8 +402,8 @@ class WorkTask {
  private:
   Request request_;
   Work work_;
-  Outcome outcome_;
-  std::exception_ptr encode_failed_;
+  Outcome outcome_ = {};
+  std::exception_ptr encode_failed_ = {};
 };
 
 }  // namespace detail

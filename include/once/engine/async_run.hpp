@@ -16,6 +16,14 @@
 
 namespace once::detail {
 
+class AsyncRun;
+
+// Only for its destructor: of a base that is not virtual and not protected, g++ warns (-Weffc++).
+class SharedRun : public std::enable_shared_from_this<AsyncRun> {
+ protected:
+  ~SharedRun() = default;
+};
+
 // One call. Made by std::make_shared; running operations keep it alive, and the engine's parts that they need. The
 // engine itself must live until finished() is called.
 //
@@ -24,11 +32,11 @@ namespace once::detail {
 //
 // Threads: any. ready() and finished() are called from the store's threads, or before start() or another method
 // returns, and never under a lock. They must not block and must not throw.
-class AsyncRun : public std::enable_shared_from_this<AsyncRun> {
+class AsyncRun : public SharedRun {
  public:
   struct End {
-    std::exception_ptr error;  // What the blocking form throws.
-    bool cancelled = false;    // The work did not run, and a claim is released.
+    std::exception_ptr error = {};  // What the blocking form throws.
+    bool cancelled = false;         // The work did not run, and a claim is released.
   };
 
   AsyncRun(const AsyncRun&) = delete;

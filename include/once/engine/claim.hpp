@@ -175,7 +175,7 @@ class Claim {
   friend class Flights;
   void give_up(FinishDone done);
 
-  std::shared_ptr<ClaimState> state_;
+  std::shared_ptr<ClaimState> state_ = {};
 };
 
 template <class Transaction>

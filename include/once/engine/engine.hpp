@@ -88,15 +88,15 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
 using InputRule = std::function<InputPtr(std::string_view input)>;
 
 struct EngineOptions {
-  std::shared_ptr<Store> store;  // Required.
-  Policy policy;                 // The defaults of requests.
-  std::string scope;             // The scope of keys that are plain names.
-  std::string holder;            // Record::holder. Empty: "host:pid".
-  Observer observer;
-  ThrowRule throw_rule;
-  InputRule input_rule;  // Empty: inputs are stored as they are given. Applies after an operation's own filter.
-  std::shared_ptr<Offload> offload;
-  std::shared_ptr<const Tracer> tracer;  // once/engine/tracer.hpp. Null: no spans.
+  std::shared_ptr<Store> store = {};  // Required.
+  Policy policy = {};                 // The defaults of requests.
+  std::string scope = {};             // The scope of keys that are plain names.
+  std::string holder = {};            // Record::holder. Empty: "host:pid".
+  Observer observer = {};
+  ThrowRule throw_rule = {};
+  InputRule input_rule = {};  // Empty: inputs are stored as they are given. Applies after an operation's own filter.
+  std::shared_ptr<Offload> offload = {};
+  std::shared_ptr<const Tracer> tracer = {};  // once/engine/tracer.hpp. Null: no spans.
 
   // Completed records kept in this process; the least recently used is dropped first. A hit costs no round trip, and
   // does not notice that an operator removed the record from the store. 0: off.
@@ -105,19 +105,19 @@ struct EngineOptions {
 
   // Nothing is claimed and nothing is stored: all work runs, also twice, and each run is reported (unprotected). The
   // store is not used. Empty: as ONCE_DISABLED in the environment says, see once/platform/environment.hpp.
-  std::optional<bool> disabled;
+  std::optional<bool> disabled = {};
 
-  std::shared_ptr<Clock> clock;    // Empty: the host's.
-  std::shared_ptr<Random> random;  // Empty: the host's.
-  std::shared_ptr<Timers> timers;  // Empty: the engine's own thread, started when first needed.
+  std::shared_ptr<Clock> clock = {};    // Empty: the host's.
+  std::shared_ptr<Random> random = {};  // Empty: the host's.
+  std::shared_ptr<Timers> timers = {};  // Empty: the engine's own thread, started when first needed.
 };
 
 // One call of an operation.
 struct Request {
   Key key;
-  Fingerprint fingerprint;       // Empty: payloads are not compared.
-  std::optional<Policy> policy;  // Empty members: the engine's.
-  std::string holder;            // Added to the engine's: for example a request id.
+  Fingerprint fingerprint = {};       // Empty: payloads are not compared.
+  std::optional<Policy> policy = {};  // Empty members: the engine's.
+  std::string holder = {};            // Added to the engine's: for example a request id.
 
   // Record::label: the key as people know it, cut to Record::max_text_bytes. Empty: none. Policy::label decides whether
   // it is stored.
@@ -147,11 +147,11 @@ struct Begin {
             // null.
   };
   Kind kind = Kind::error;
-  Claim claim;
-  Verdict verdict = Verdict::execute;    // claimed: execute, resume, retry or take_over.
-  std::shared_ptr<const Record> record;  // An offloaded result is fetched already.
+  Claim claim = {};
+  Verdict verdict = Verdict::execute;         // claimed: execute, resume, retry or take_over.
+  std::shared_ptr<const Record> record = {};  // An offloaded result is fetched already.
   Millis retry_after{0};
-  Error error;
+  Error error = {};
   bool is_unreadable = false;  // error: because the record's result cannot be had. Trying again does not help.
 };
 
@@ -171,10 +171,10 @@ struct Outcome {
     error,
   };
   Kind kind = Kind::error;
-  Result result;                         // For the first five kinds.
-  std::shared_ptr<const Record> record;  // Where there is one.
+  Result result = {};                         // For the first five kinds.
+  std::shared_ptr<const Record> record = {};  // Where there is one.
   Millis retry_after{0};
-  Error error;
+  Error error = {};
 
   [[nodiscard]] bool has_result() const noexcept {
     return kind == Kind::executed || kind == Kind::replayed || kind == Kind::superseded || kind == Kind::unrecorded ||
@@ -259,6 +259,9 @@ class Engine {
 // runs.
 class Context {
  public:
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
   [[nodiscard]] std::uint32_t attempt() const noexcept;  // From 1; 1 if unprotected.
   [[nodiscard]] std::uint64_t token() const noexcept;    // 0 if unprotected.
   [[nodiscard]] bool is_protected() const noexcept { return claim_ != nullptr; }
@@ -308,7 +311,7 @@ class Context {
   Claim* claim_;                            // Null: unprotected.
   const std::string* key_;                  // Null: no key.
   const std::stop_source* stop_ = nullptr;  // Null: the claim's.
-  detail::OwnWrites own_writes_;
+  detail::OwnWrites own_writes_ = {};
 };
 
 namespace detail {

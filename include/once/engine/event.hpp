@@ -44,7 +44,7 @@ std::string_view to_string(EventKind kind) noexcept;
 
 struct Event {
   EventKind kind{};
-  std::string_view key;              // Stored key, or empty. Views are valid during the call only.
+  std::string_view key = {};         // Stored key, or empty. Views are valid during the call only.
   const Record* record = nullptr;    // The record concerned, or null. For claims: as it was written.
   const CallTrace* trace = nullptr;  // Of the call that caused it, or null: not traced.
   const Error* error = nullptr;      // store_error, declined, unrecorded, reconcile_later; otherwise null.

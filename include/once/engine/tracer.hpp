@@ -29,17 +29,17 @@ using SpanAttributes = std::vector<std::pair<std::string, SpanValue>>;
 
 // A span that has ended.
 struct Span {
-  std::string name;  // One of a few, as it is no place for a key.
+  std::string name = {};  // One of a few, as it is no place for a key.
   SpanKind kind = SpanKind::internal;
-  TraceParent self;
+  TraceParent self = {};
   std::array<std::uint8_t, 8> parent_id{};  // Zero: the first span of its trace.
-  std::string state;                        // tracestate.
+  std::string state = {};                   // tracestate.
   std::chrono::nanoseconds start{0};        // Since 1970, UTC.
   std::chrono::nanoseconds end{0};          // Not before start.
-  SpanAttributes attributes;
-  std::vector<std::pair<TraceParent, std::string>> links;  // To a span, and `once.link`: why.
+  SpanAttributes attributes = {};
+  std::vector<std::pair<TraceParent, std::string>> links = {};  // To a span, and `once.link`: why.
   bool is_error = false;
-  std::string message;  // With is_error: why.
+  std::string message = {};  // With is_error: why.
 };
 
 // Called on the thread that ends a span, by several threads at once. Must not block and must not throw.
@@ -52,12 +52,12 @@ struct Sampler {
 };
 
 struct TracerOptions {
-  SpanSink sink;  // Required.
-  Sampler sampler;
+  SpanSink sink = {};  // Required.
+  Sampler sampler = {};
   SpanKind call_kind = SpanKind::internal;
   SpanKind work_kind = SpanKind::internal;
-  std::string store;   // once.store: for people, without secrets. Empty: none.
-  bool scopes = true;  // once.scope. Not for scopes that tell who a client is.
+  std::string store = {};  // once.store: for people, without secrets. Empty: none.
+  bool scopes = true;      // once.scope. Not for scopes that tell who a client is.
 
   // The context of calls whose request has none, for example of another library's current span. Must not block or
   // throw.

@@ -26,8 +26,8 @@ class Waiting;  // src/platform/wait.hpp.
 // '*' and the hexadecimal SHA-256 of the tenant. A key that has this tenant already stays. Exception(misuse) if it has
 // another one, and for a scope with "/@tenant=" outside such an invocation.
 struct InvocationFacts {
-  Time deadline = never;  // never: not bounded.
-  std::string tenant;     // Empty: the platform names none.
+  Time deadline = never;    // never: not bounded.
+  std::string tenant = {};  // Empty: the platform names none.
 
   friend bool operator==(const InvocationFacts&, const InvocationFacts&) = default;
 };

@@ -16,13 +16,13 @@ namespace once::proxy {
 
 // The functions are called on the server's thread: they must not block and must not throw.
 struct AdminOptions {
-  Address listen;
-  std::function<std::string()> metrics;  // The page /metrics. Required.
+  Address listen = {};
+  std::function<std::string()> metrics = {};  // The page /metrics. Required.
   // Why /readyz is 503: "stopping". Empty text: it is 200 if the engine's store answers. Empty function: the same.
-  std::function<std::string()> unready;
+  std::function<std::string()> unready = {};
   // As the members of ProxyOptions.
-  std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators;
-  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;
+  std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators = {};
+  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics = {};
 };
 
 // Serves /healthz, /readyz and /metrics, without TLS, on a thread of its own from its construction to its destruction.

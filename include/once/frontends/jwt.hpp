@@ -27,7 +27,7 @@ struct JwtOptions {
   // - secrets from 32 bytes (HS256 to HS512), only as a JWK
   // A key is used only for the algorithms of its own type, and only for `alg` if it has one. So a token cannot choose
   // how it is checked. Other keys in a JWKS are skipped.
-  std::string key_file;
+  std::string key_file = {};
 
   // The claim that names the client, a string. With the issuer it is the principal, because `sub` is unique only for
   // its issuer. It must not change with each token, as jti, iat and sid do.
@@ -35,13 +35,13 @@ struct JwtOptions {
 
   std::string header = "Authorization";  // "Bearer TOKEN"; other headers may have only the token.
 
-  std::vector<std::string> issuers;    // One of them must be `iss`. Empty: any issuer with the key.
-  std::vector<std::string> audiences;  // One of them must be in `aud`. Empty: not checked.
+  std::vector<std::string> issuers = {};    // One of them must be `iss`. Empty: any issuer with the key.
+  std::vector<std::string> audiences = {};  // One of them must be in `aud`. Empty: not checked.
 
   // Tolerance for `exp` and `nbf`, because clocks differ. 0 to 5 min.
   Millis leeway{30'000};
 
-  std::shared_ptr<const Clock> clock;  // Null: the system's.
+  std::shared_ptr<const Clock> clock = {};  // Null: the system's.
 
   friend bool operator==(const JwtOptions&, const JwtOptions&) = default;
 };

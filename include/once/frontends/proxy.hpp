@@ -35,7 +35,7 @@ class Reconciler;
 namespace once::proxy {
 
 struct Address {
-  std::string host;        // An IP address or a name; IPv6 without brackets.
+  std::string host = {};   // An IP address or a name; IPv6 without brackets.
   std::uint16_t port = 0;  // 0, for listening: any free port.
 
   friend bool operator==(const Address&, const Address&) = default;
@@ -60,7 +60,7 @@ Network parse_network(std::string_view text, std::string_view what);
 // Where the service is: "http://127.0.0.1:9000", "https://pay.example". Default port: 80 or 443. No user, path or
 // query. Throws Exception(misuse) naming `what`.
 struct Service {
-  Address address;
+  Address address = {};
   bool tls = false;
 
   friend bool operator==(const Service&, const Service&) = default;
@@ -115,19 +115,19 @@ std::string_view to_string(RequestOutcome outcome) noexcept;
 
 // One request, after its end. Views are valid during the call only.
 struct Served {
-  Time at{};                // When its head was complete.
-  std::string_view client;  // Its IP address.
-  std::string_view method;  // Empty if it could not be read, as is the path.
-  std::string_view path;    // Without the query.
-  std::string_view route;   // http::Route::path of its route, "/orders/{id}/pay". Empty: none.
-  unsigned status = 0;      // Sent to the client. 0: none.
+  Time at{};                     // When its head was complete.
+  std::string_view client = {};  // Its IP address.
+  std::string_view method = {};  // Empty if it could not be read, as is the path.
+  std::string_view path = {};    // Without the query.
+  std::string_view route = {};   // http::Route::path of its route, "/orders/{id}/pay". Empty: none.
+  unsigned status = 0;           // Sent to the client. 0: none.
   RequestOutcome outcome = RequestOutcome::error;
-  std::string_view stored_key;   // Empty: no key. In logs use once::key_hash().
-  TraceParent trace;             // Its client's, or the one that its claim began. Empty: none.
-  std::string_view fate;         // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
-  std::string_view cause;        // What went wrong, in one word: "upstream-lost". Otherwise empty.
-  std::string_view upstream;     // "pay:9000": the upstream. Empty: none.
-  unsigned upstream_status = 0;  // 0: not asked, or no answer.
+  std::string_view stored_key = {};  // Empty: no key. In logs use once::key_hash().
+  TraceParent trace = {};            // Its client's, or the one that its claim began. Empty: none.
+  std::string_view fate = {};        // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
+  std::string_view cause = {};       // What went wrong, in one word: "upstream-lost". Otherwise empty.
+  std::string_view upstream = {};    // "pay:9000": the upstream. Empty: none.
+  unsigned upstream_status = 0;      // 0: not asked, or no answer.
   std::uint64_t request_body_bytes = 0;
   std::uint64_t answer_body_bytes = 0;
   std::chrono::nanoseconds took{0};           // From the head to the last byte of the answer.
@@ -154,7 +154,7 @@ struct OperatorsAnswer : http::Answer {
   OperatorsAnswer(http::Answer head, std::unique_ptr<AnswerStream> its_body)
       : http::Answer(std::move(head)), stream(std::move(its_body)) {}
 
-  std::unique_ptr<AnswerStream> stream;  // Null: the answer is whole.
+  std::unique_ptr<AnswerStream> stream = {};  // Null: the answer is whole.
 };
 
 // The listening addresses: --listen and --admin.
@@ -210,61 +210,62 @@ class Metrics {
 
 // PEM files: the certificate followed by its intermediate ones, and its key without a password.
 struct Certificate {
-  std::string file;
-  std::string key_file;
+  std::string file = {};
+  std::string key_file = {};
 };
 
 struct ProxyOptions {
-  Address listen;
-  std::optional<Certificate> certificate;  // Clients must speak TLS 1.2 or later. Empty: no TLS.
+  Address listen = {};
+  std::optional<Certificate> certificate = {};  // Clients must speak TLS 1.2 or later. Empty: no TLS.
   // PEM: authorities. Clients must show a client certificate that one of them has signed, directly or by intermediates;
   // otherwise the handshake fails. Needs `certificate`. Empty: no client certificates.
   // Its subject is Request::principal, for http::Principal::given(): its DER bytes, or empty if it has no name.
   // Upstreams get the certificate in Client-Cert (RFC 9440). A balancer's certificate is used for neither: that of a
   // trusted proxy, or one where the PROXY protocol says that the client speaks TLS with the balancer.
-  std::string client_ca_file;
+  std::string client_ca_file = {};
 
   // Proxies and balancers in front of this one. From trusted_proxies, X-Forwarded-Proto, -Host and similar headers are
   // passed on, and X-Forwarded-For names the client. From all others they are dropped, and the client is the connecting
   // address. Connections from proxy_protocol, and no others, begin with a PROXY protocol header, version 1 or 2. It
   // names the client, which may itself be a trusted proxy.
-  std::vector<Network> trusted_proxies;
-  std::vector<Network> proxy_protocol;
+  std::vector<Network> trusted_proxies = {};
+  std::vector<Network> proxy_protocol = {};
 
   // At least one. Proxy::set_upstreams() replaces them. A request goes to the one with the fewest running requests. One
   // that fails is put aside for a while. With TLS its certificate is verified, including the host name.
-  std::vector<Service> upstreams;
-  std::string upstream_ca_file;  // PEM: authorities for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
-  std::optional<Certificate> upstream_certificate;  // For upstreams with TLS that ask for one.
+  std::vector<Service> upstreams = {};
+  // PEM: authorities for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
+  std::string upstream_ca_file = {};
+  std::optional<Certificate> upstream_certificate = {};  // For upstreams with TLS that ask for one.
   // Begins with a slash. Requested from each upstream every health_interval. An upstream gets requests only if it
   // answers 2xx or 3xx. Empty: no check.
-  std::string health_path;
+  std::string health_path = {};
   Millis health_interval{5'000};  // Range as for Timeouts. Also the timeout of a check.
-  Aside aside;
+  Aside aside = {};
   // How often the store is searched for unknown operations to ask about (http::Options::reconcile). Range as for
   // Timeouts.
   Millis reconcile_interval{30'000};
 
   // Where GET /healthz, /readyz and /metrics are answered, to every client that can connect. Use a loopback address, or
   // one of an operators' network. Empty: nowhere.
-  std::optional<Address> admin;
-  std::optional<Certificate> admin_certificate;  // TLS for `admin`. May be the same files as `certificate`.
+  std::optional<Address> admin = {};
+  std::optional<Certificate> admin_certificate = {};  // TLS for `admin`. May be the same files as `certificate`.
   // Answers requests to `admin` for paths below /v1/ and /console, from any client: it must authenticate them. Bodies
   // are up to max_admin_body_bytes. The request is valid during the call. It must call `done`, at once or later, from
   // any thread. Called from the proxy's threads: must not block and must not throw. Empty: no such paths. With a
   // stream, the connection ends as soon as the client ends or sends anything more, or takes nothing for the time of a
   // head.
-  std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators;
+  std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators = {};
   static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;
   // Returns an answer to refuse a request for /metrics, or nothing to allow it. Called as `operators` is. Empty: every
   // client may read /metrics.
-  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;
+  std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics = {};
   // More text for /metrics, in Prometheus' text format, of families that the proxy does not have. Called as `operators`
   // is: it must not block. Empty: none.
-  std::function<std::string()> more_metrics;
-  std::shared_ptr<Metrics> metrics;  // Empty: the proxy's own, without the engine's events.
+  std::function<std::string()> more_metrics = {};
+  std::shared_ptr<Metrics> metrics = {};  // Empty: the proxy's own, without the engine's events.
 
-  Timeouts timeouts;
+  Timeouts timeouts = {};
   unsigned threads = 0;  // 0: one for each processor. At most 256.
 
   // Of clients, at least 1. Further ones wait in the kernel's queue.
@@ -279,10 +280,10 @@ struct ProxyOptions {
   std::size_t max_idle_upstream = 256;                  // Idle connections kept to the upstreams, of all threads.
 
   // Called from the proxy's threads, by several at once. Must not block and must not throw. Empty: not called.
-  std::function<void(const Served&)> on_served;
+  std::function<void(const Served&)> on_served = {};
   // A sentence for the operator, not for clients: why an upstream is put aside, and that it is back; why TLS handshakes
   // fail, at most every 10 s. Same rules as for on_served.
-  std::function<void(std::string_view)> on_notice;
+  std::function<void(std::string_view)> on_notice = {};
 };
 
 // Throws Exception(misuse), which names the member that is out of range.
@@ -293,8 +294,8 @@ void check(const http::Routes& rules, const ProxyOptions& options);
 
 // The changes of Proxy::set_upstreams(): URLs with their ports, "http://pay:9000".
 struct UpstreamChange {
-  std::vector<std::string> added;
-  std::vector<std::string> removed;
+  std::vector<std::string> added = {};
+  std::vector<std::string> removed = {};
   std::size_t kept = 0;
 };
 

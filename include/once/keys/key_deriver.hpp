@@ -53,20 +53,20 @@ inline constexpr std::size_t max_expression_depth = 64;                      // 
 struct Recipe {
   // The key's namespace. native: the scope of Key(scope, name). Dialects: everything before '#', unchanged, see
   // powertools_scope().
-  std::string scope;
+  std::string scope = {};
 
   // JMESPath (jmespath.org, with powertools_json, powertools_base64 and powertools_base64_gzip) that selects the key.
   // Empty: the whole event.
-  std::string expression;
+  std::string expression = {};
 
   // JMESPath that selects what a repeated request must have in common with the first one. "@" is the whole event.
   // Empty: nothing is compared, and Derived::fingerprint is empty.
-  std::string fingerprint;
+  std::string fingerprint = {};
 
   // native: "sha256" or "md5". Dialects: md5, sha1, sha224, sha256, sha384, sha512, or any name that the library's
   // setting accepts. Python: an attribute of hashlib. TypeScript: a digest of OpenSSL. Java: a MessageDigest, where an
   // unknown name means MD5, as in the library. .NET: only md5. Empty: sha256 for native, md5 for dialects.
-  std::string hash;
+  std::string hash = {};
 
   Dialect dialect = Dialect::native;
 
@@ -83,7 +83,7 @@ struct Recipe {
 
   // All member names that events can have at the top level. The constructor refuses an expression with another name
   // there. Empty: not known.
-  std::vector<std::string> names;
+  std::vector<std::string> names = {};
 
   // native: refuse a number that a double cannot hold only if it is selected. For callers that also compare the whole
   // event byte by byte. Works only without fingerprint, and for expressions of names and indexes (order.id,
@@ -99,18 +99,18 @@ struct Derived {
   // expression but nothing of the event ("id || 'none'", "['order', id]" without an id). Or the expression puts it
   // together, and a part is one of these: see Recipe::allow_null_parts. docs/keys.md has the dialects' rules. An
   // expression of constants gives the same key for all events.
-  std::optional<Key> key;
+  std::optional<Key> key = {};
 
   // The digest of fingerprint_text: SHA-256 for native, Recipe::hash for dialects. If the expression selects nothing,
   // the digest of "null". Empty without an expression.
-  Fingerprint fingerprint;
+  Fingerprint fingerprint = {};
 
   // For Request::label: a selected string itself, otherwise key_text. Cut to a little more than a label may have. Empty
   // without Recipe::makes_label.
-  std::string label;
+  std::string label = {};
 
-  std::string key_text;          // The exact text hashed for the key. UTF-8.
-  std::string fingerprint_text;  // The exact text hashed for the fingerprint. UTF-8.
+  std::string key_text = {};          // The exact text hashed for the key. UTF-8.
+  std::string fingerprint_text = {};  // The exact text hashed for the fingerprint. UTF-8.
 };
 
 // Immutable: any number of threads may use one at once. Moves are cheap.

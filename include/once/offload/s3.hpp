@@ -13,22 +13,23 @@
 namespace once {
 
 struct S3Options {
-  std::string bucket;  // 3 to 63 lower case letters, digits, '-' and '.'.
+  std::string bucket = {};  // 3 to 63 lower case letters, digits, '-' and '.'.
   // The prefix of the objects' names: letters, digits and /!-_.*'()= only, at most 512 bytes. A missing '/' at its end
   // is added. Objects outside it are never read or removed, even if a record names one.
-  std::string prefix;
+  std::string prefix = {};
 
-  std::string region;    // Empty: AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
-  std::string endpoint;  // A URL. Empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, or S3's in the region.
+  std::string region = {};  // Empty: AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
+  // A URL. Empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, or S3's in the region.
+  std::string endpoint = {};
   // The bucket is in the path instead of the host's name. Empty: only at endpoints that are not AWS's own, and for
   // names with a '.', which no certificate covers.
-  std::optional<bool> path_style;
+  std::optional<bool> path_style = {};
 
-  std::string profile;  // Of the shared config files. Empty: AWS_PROFILE, or "default".
-  std::shared_ptr<aws::CredentialsProvider> credentials;  // Empty: default_credentials() with `profile`.
-  std::string ca_file;  // PEM, the certificates to trust. Empty: AWS_CA_BUNDLE, SSL_CERT_FILE and SSL_CERT_DIR, or the
-                        // system's.
-  Millis timeout{60'000};          // For one request with all its bytes. 1 ms to 1 h.
+  std::string profile = {};  // Of the shared config files. Empty: AWS_PROFILE, or "default".
+  std::shared_ptr<aws::CredentialsProvider> credentials = {};  // Empty: default_credentials() with `profile`.
+  std::string ca_file = {};  // PEM, the certificates to trust. Empty: AWS_CA_BUNDLE, SSL_CERT_FILE and SSL_CERT_DIR, or
+                             // the system's.
+  Millis timeout{60'000};    // For one request with all its bytes. 1 ms to 1 h.
   std::uint32_t max_attempts = 5;  // At most this many requests for one call. 1 to 100.
 
   aws::Environment environment = aws::process_environment();  // Read only while the offload is made.

@@ -15,22 +15,22 @@ namespace once::sqs {
 // https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
 struct Message {
   struct Attribute {
-    std::string name;
-    std::string type;   // "String", "Number", "Binary", or one of these with '.' and more.
-    std::string value;  // Binary: the bytes.
+    std::string name = {};
+    std::string type = {};   // "String", "Number", "Binary", or one of these with '.' and more.
+    std::string value = {};  // Binary: the bytes.
   };
 
-  std::string id;
-  std::string body;
-  std::string receipt_handle;
-  std::string queue_arn;
-  std::string group_id;             // MessageGroupId, or empty. In standard queues it does not order messages.
-  std::string deduplication_id;     // FIFO queues only.
-  std::uint32_t receive_count = 0;  // How often it was received, from 1. 0: not known.
-  Time sent{};                      // The epoch: not known.
-  std::vector<Attribute> attributes;
-  std::string xray;       // AWSTraceHeader, or empty.
-  std::string_view json;  // The record as a Lambda event has it. Valid during the call.
+  std::string id = {};
+  std::string body = {};
+  std::string receipt_handle = {};
+  std::string queue_arn = {};
+  std::string group_id = {};          // MessageGroupId, or empty. In standard queues it does not order messages.
+  std::string deduplication_id = {};  // FIFO queues only.
+  std::uint32_t receive_count = 0;    // How often it was received, from 1. 0: not known.
+  Time sent{};                        // The epoch: not known.
+  std::vector<Attribute> attributes = {};
+  std::string xray = {};       // AWSTraceHeader, or empty.
+  std::string_view json = {};  // The record as a Lambda event has it. Valid during the call.
 
   // Where the payload lies if an extended client has put it into S3: the SQS and SNS Extended Client Libraries, and
   // others with their format. The body is then only a pointer to it, or a notification of SNS with one. Key and

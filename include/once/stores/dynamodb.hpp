@@ -62,38 +62,38 @@ struct DynamoDbAttributes {
 };
 
 struct DynamoDbOptions {
-  std::string table;  // Its name, or its ARN for a table of another account. It must exist: `once table create`.
+  std::string table = {};  // Its name, or its ARN for a table of another account. It must exist: `once table create`.
 
   // Where the table is. Empty: where AWS's tools find it (AWS_REGION, AWS_ENDPOINT_URL_DYNAMODB, AWS_ENDPOINT_URL, the
   // profile).
-  std::string region;
-  std::string endpoint;  // "http://127.0.0.1:8000"
+  std::string region = {};
+  std::string endpoint = {};  // "http://127.0.0.1:8000"
 
   // A profile of the config and credentials files. Empty: AWS_PROFILE, otherwise "default".
-  std::string profile;
+  std::string profile = {};
 
   // Empty: found where AWS's tools find them.
-  std::shared_ptr<aws::CredentialsProvider> credentials;
+  std::shared_ptr<aws::CredentialsProvider> credentials = {};
 
-  std::string ca_file;  // PEM: the certificates to trust. Empty: AWS_CA_BUNDLE, or the system's.
+  std::string ca_file = {};  // PEM: the certificates to trust. Empty: AWS_CA_BUNDLE, or the system's.
 
   // For one request, 100 ms to 1 min; for an operation with its retries, request_timeout to 10 min.
   Millis request_timeout{3'000};
   Millis operation_timeout{10'000};
 
   // Sends the calls. Empty: the built-in client, made from the seven members above. Otherwise those are ignored.
-  std::shared_ptr<aws::Transport> transport;
+  std::shared_ptr<aws::Transport> transport = {};
 
   DynamoDbDialect dialect = DynamoDbDialect::native;
 
   // The primary key. Both attributes are of type S. With a sort key, all records have one value of the partition key,
   // as in Powertools' composite mode. Items with other values may be anything.
   std::string partition_key = "id";
-  std::string sort_key;  // Empty: the table has none.
-  std::string
-      partition_value;  // With a sort key. Empty: "idempotency#" and AWS_LAMBDA_FUNCTION_NAME, as in Powertools.
+  std::string sort_key = {};  // Empty: the table has none.
+  // With a sort key. Empty: "idempotency#" and AWS_LAMBDA_FUNCTION_NAME, as in Powertools.
+  std::string partition_value = {};
 
-  DynamoDbAttributes attributes;
+  DynamoDbAttributes attributes = {};
 
   // The index of open records (in progress, failed, unknown): a global one, partition key attributes.open of type S,
   // projecting all attributes. list() with one of those states reads it, and no completed records. The index is
@@ -165,12 +165,12 @@ std::shared_ptr<aws::Transport> make_dynamodb_transport(const DynamoDbOptions& o
 
 // Since the store was opened.
 struct DynamoDbStatus {
-  std::string table;
-  std::string endpoint;            // The transport's name.
-  std::uint64_t calls = 0;         // Of the transport. Its retries are not counted.
-  std::uint64_t false_times = 0;   // Answers whose Date was impossible, and was ignored.
-  double capacity_units = 0;       // Read and write units together; 0 without count_capacity.
-  std::optional<bool> uses_index;  // Empty: not asked yet.
+  std::string table = {};
+  std::string endpoint = {};            // The transport's name.
+  std::uint64_t calls = 0;              // Of the transport. Its retries are not counted.
+  std::uint64_t false_times = 0;        // Answers whose Date was impossible, and was ignored.
+  double capacity_units = 0;            // Read and write units together; 0 without count_capacity.
+  std::optional<bool> uses_index = {};  // Empty: not asked yet.
 };
 
 // Empty if `store` is not from make_dynamodb_store(). Throws only std::bad_alloc; thread-safe.

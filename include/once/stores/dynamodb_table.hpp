@@ -27,7 +27,7 @@ bool wants_open_index(const DynamoDbOptions& options) noexcept;
 
 struct TableSetup {
   bool deletion_protection = false;
-  std::vector<std::pair<std::string, std::string>> tags;  // At most 50.
+  std::vector<std::pair<std::string, std::string>> tags = {};  // At most 50.
 };
 
 // What create_table() sends if there is no table: CreateTable (on-demand billing, primary key, index of open records),
@@ -40,16 +40,16 @@ using Pause = std::function<bool(std::string_view doing)>;
 
 struct TableReport {
   bool exists = false;  // False: `findings` says so, and the rest is empty.
-  std::string arn;
-  std::string status;         // "ACTIVE"
+  std::string arn = {};
+  std::string status = {};    // "ACTIVE"
   std::uint64_t records = 0;  // Approximate: the service counts every six hours.
   std::uint64_t bytes = 0;    // Likewise.
   bool deletion_protection = false;
   // One for each thing that was checked: "table", "status", "key", "ttl", "index", "billing", "protection", "recovery";
   // of a global table also "replicas".
-  std::vector<TableFinding> findings;
-  std::optional<StoreTime> time;  // The service's.
-  bool false_time = false;        // Its time was impossible: aws::Reply::false_time.
+  std::vector<TableFinding> findings = {};
+  std::optional<StoreTime> time = {};  // The service's.
+  bool false_time = false;             // Its time was impossible: aws::Reply::false_time.
 
   [[nodiscard]] bool fits() const noexcept;  // It exists and lacks nothing.
 };
@@ -67,7 +67,7 @@ enum class Created : std::uint8_t {
 
 struct Creation {
   Created outcome = Created::made;
-  TableReport report;  // Empty if `made`.
+  TableReport report = {};  // Empty if `made`.
 };
 
 // Creates the table unless it exists, and waits until it can be used.

@@ -89,9 +89,9 @@ std::shared_ptr<Offload> open_offload(std::string_view url);
 
 // A store and its offload, if any: two members of EngineOptions.
 struct Backend {
-  std::shared_ptr<Store> store;
-  std::shared_ptr<Offload> offload;  // Empty: the URL names none.
-  SealKeys seal_keys;                // What seals the store, for an offload that is opened apart. Often none.
+  std::shared_ptr<Store> store = {};
+  std::shared_ptr<Offload> offload = {};  // Empty: the URL names none.
+  SealKeys seal_keys = {};                // What seals the store, for an offload that is opened apart. Often none.
   SealWrites seal_writes = SealWrites::sealed;
 };
 

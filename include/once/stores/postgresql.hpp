@@ -19,7 +19,7 @@ struct PostgresqlOptions {
   // comes from libpq's environment variables, its service file and ~/.pgpass. Of several hosts the one that takes
   // writes is used (target_session_attrs=read-write, unless the URL says otherwise); never name a standby here.
   // connect_timeout= is the time for one attempt to connect; default 5 s.
-  std::string url;
+  std::string url = {};
 
   // The schema with the tables and functions, which `once table create` makes. 1 to 63 bytes.
   std::string schema = "once";

@@ -44,7 +44,7 @@ struct SchemaReport {
   std::uint64_t bytes = 0;    // With indexes.
   // One for each thing that was checked: "schema", "functions", "server", "primary", "fsync", "commit", "standby",
   // "isolation", "snapshot", "bloat". What the role may not see is a hint.
-  std::vector<TableFinding> findings;
+  std::vector<TableFinding> findings = {};
 
   [[nodiscard]] bool fits() const noexcept;  // It exists and lacks nothing.
 };

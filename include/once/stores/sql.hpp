@@ -38,7 +38,7 @@ class SqlValue {
   static SqlValue bytes(std::string_view bytes);
 
   struct Bytes {
-    std::string bytes;
+    std::string bytes = {};
     friend bool operator==(const Bytes&, const Bytes&) = default;
   };
   using Value = std::variant<std::monostate, std::int64_t, double, std::string, Bytes>;
@@ -56,13 +56,13 @@ class SqlValue {
   [[noreturn]] static void too_large();
   static std::string checked(std::string text);
 
-  Value value_;
+  Value value_ = {};
 };
 
 // One statement with its parameters, which are called $1, $2 … in its text: values[0] is $1.
 struct SqlStatement {
-  std::string text;
-  std::vector<SqlValue> values;
+  std::string text = {};
+  std::vector<SqlValue> values = {};
 };
 
 // How many rows a statement must change, or return if it changes none (SELECT). If it is another number, nothing is
@@ -108,8 +108,8 @@ class SqlStatements final : public Companion {
   SqlStatements& add(std::string text, std::vector<SqlValue> values = {}, SqlRows expected = SqlRows::any());
 
   struct Entry {
-    SqlStatement statement;
-    SqlRows expected;
+    SqlStatement statement = {};
+    SqlRows expected = {};
   };
   [[nodiscard]] const std::vector<Entry>& entries() const noexcept { return entries_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  // Of texts and values.

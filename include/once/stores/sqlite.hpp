@@ -19,7 +19,7 @@ struct SqliteOptions {
   // The file. Beside it are <path>-wal and <path>-shm (SQLite's) and <path>-lock (ours, holds no data). All must be on
   // a local file system: neither SQLite's write-ahead log nor the lock works over a network. Symbolic links are
   // followed first: the three are beside the file that the path leads to.
-  std::string path;
+  std::string path = {};
 
   // Open a file although it, or a file beside it, has more names (hard links). Programs that open one file by two names
   // do not see each other's claims, and damage it. So set this only if no program opens the other names, such as
@@ -78,8 +78,8 @@ struct SqliteOptions {
   // For tests: another clock, boot id, or SQLite VFS below once's own. Empty boot_id: the kernel's
   // (/proc/sys/kernel/random/boot_id, proc(5)); otherwise `clock` is not converted. Empty vfs: SQLite's default.
   std::shared_ptr<Clock> clock = system_clock();
-  std::string boot_id;
-  std::string vfs;
+  std::string boot_id = {};
+  std::string vfs = {};
 };
 
 // Opens the store, and creates and migrates the file as needed. Throws Exception:
@@ -137,21 +137,22 @@ bool stop_counting_sqlite_memory() noexcept;
 
 // For `once doctor` and similar tools.
 struct SqliteStatus {
-  std::string path;              // The file's real path …
-  std::string asked_path;        // … and the given one, made absolute; it may contain links.
-  std::uint32_t hard_links = 1;  // Names of the file now. More than 1: see SqliteOptions::allow_hard_links.
-  bool mounts_known = true;      // Whether this kernel reports that a file is mounted by itself.
-  std::string sqlite_version;    // Of the library in use: "3.40.1".
-  int schema_version = 0;        // Of the file.
+  std::string path = {};            // The file's real path …
+  std::string asked_path = {};      // … and the given one, made absolute; it may contain links.
+  std::uint32_t hard_links = 1;     // Names of the file now. More than 1: see SqliteOptions::allow_hard_links.
+  bool mounts_known = true;         // Whether this kernel reports that a file is mounted by itself.
+  std::string sqlite_version = {};  // Of the library in use: "3.40.1".
+  int schema_version = 0;           // Of the file.
   std::uint64_t file_bytes = 0;
-  std::uint64_t log_bytes = 0;     // Of <path>-wal. If much more than checkpoint_pages, some reader never ends.
-  std::string boot_id;             // Of this boot of the host, as this process sees it.
-  std::string boot_in_file;        // Of the boot in which the file's clock was set. Another one only with read_only.
-  Uptime uptime_ahead{0};          // This process's CLOCK_BOOTTIME minus the host's; not 0 in a time namespace.
-  Time clock_set_at{};             // The wall clock at the first open of this boot.
-  Millis clock_ahead{0};           // The store's time minus the wall clock, now.
-  std::string shared_file_system;  // Its name, if SqliteOptions::allow_shared_file_system was needed. Otherwise empty.
-  std::string checkpoint_error;    // Why the last copy of the log into the file failed, or empty.
+  std::uint64_t log_bytes = 0;    // Of <path>-wal. If much more than checkpoint_pages, some reader never ends.
+  std::string boot_id = {};       // Of this boot of the host, as this process sees it.
+  std::string boot_in_file = {};  // Of the boot in which the file's clock was set. Another one only with read_only.
+  Uptime uptime_ahead{0};         // This process's CLOCK_BOOTTIME minus the host's; not 0 in a time namespace.
+  Time clock_set_at{};            // The wall clock at the first open of this boot.
+  Millis clock_ahead{0};          // The store's time minus the wall clock, now.
+  // Its name, if SqliteOptions::allow_shared_file_system was needed. Otherwise empty.
+  std::string shared_file_system = {};
+  std::string checkpoint_error = {};  // Why the last copy of the log into the file failed, or empty.
 };
 
 // Empty if `store` is not from make_sqlite_store(). Throws nothing; thread-safe.

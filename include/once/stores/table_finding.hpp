@@ -16,8 +16,8 @@ struct TableFinding {
     lack,  // Records cannot be kept, removed or listed correctly.
   };
   Grade grade = Grade::fine;
-  std::string name;  // Of what was checked, one word: "table".
-  std::string text;  // What was found, and what to do next.
+  std::string name = {};  // Of what was checked, one word: "table".
+  std::string text = {};  // What was found, and what to do next.
 };
 
 }  // namespace once::stores

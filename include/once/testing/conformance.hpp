@@ -31,11 +31,11 @@ namespace once::testing {
 struct StoreTraits {
   bool shared = false;   // Must equal Capabilities::shared. Two open stores see the same records.
   bool durable = false;  // Must equal Capabilities::durable. A store sees the records of an earlier, closed one.
-  std::size_t foreign_records = 0;   // How many kinds StoreHarness::plant knows.
-  std::vector<std::string> outages;  // The names that StoreHarness::begin_outage knows: letters, digits and '_'.
-  bool companions = false;           // The store commits StoreHarness::companion() together with a record.
-  bool hands_out = false;            // Must equal Capabilities::hands_out. StoreHarness::begin_transaction() is there.
-  Millis patience{60'000};           // An answer that takes longer counts as lost.
+  std::size_t foreign_records = 0;        // How many kinds StoreHarness::plant knows.
+  std::vector<std::string> outages = {};  // The names that StoreHarness::begin_outage knows: letters, digits and '_'.
+  bool companions = false;                // The store commits StoreHarness::companion() together with a record.
+  bool hands_out = false;   // Must equal Capabilities::hands_out. StoreHarness::begin_transaction() is there.
+  Millis patience{60'000};  // An answer that takes longer counts as lost.
 };
 
 // A transaction of a user's own in the store's database. Destroyed before commit(): rolled back. One thread.

@@ -20,8 +20,8 @@ namespace once::testing {
 struct StoreCall {
   enum class Operation : std::uint8_t { insert, replace, remove, get, list, sweep };
   Operation operation = Operation::get;
-  std::string_view key;      // Empty for list and sweep. Valid during the call of the plan only.
-  std::uint64_t number = 0;  // From 0, over all calls of this FaultyStore.
+  std::string_view key = {};  // Empty for list and sweep. Valid during the call of the plan only.
+  std::uint64_t number = 0;   // From 0, over all calls of this FaultyStore.
 
   [[nodiscard]] bool is_write() const noexcept {
     return operation == Operation::insert || operation == Operation::replace || operation == Operation::remove;

@@ -34,7 +34,7 @@ class ManualClock final : public Clock {
   void jump(Millis by) noexcept;
 
  private:
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_ = {};
   std::chrono::nanoseconds utc_;  // Since 1970, so that many short steps add up.
   Uptime uptime_;
 };
@@ -59,7 +59,7 @@ class DriftingClock final : public Clock {
   const std::shared_ptr<const Clock> base_;
   const std::int64_t drift_ppm_;
   const Uptime base_start_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_ = {};
   std::chrono::nanoseconds utc_start_;
 };
 
@@ -88,9 +88,9 @@ class ManualTimers final : public Timers {
   bool fire_first(Uptime until);
 
   const std::shared_ptr<ManualClock> clock_;
-  mutable std::mutex mutex_;
-  std::map<std::pair<Uptime, Id>, Callback<void()>> queue_;
-  std::map<Id, Uptime> when_;
+  mutable std::mutex mutex_ = {};
+  std::map<std::pair<Uptime, Id>, Callback<void()>> queue_ = {};
+  std::map<Id, Uptime> when_ = {};
   Id last_id_ = 0;
 };
 

@@ -132,7 +132,7 @@ class BeastServing {
     sender()(std::move(answer));
   }
 
-  Execution execution;
+  Execution execution = {};
   bool begun = false;  // The handler was called.
 
  private:
@@ -146,7 +146,7 @@ class BeastServing {
   const std::string_view body_;  // Of the message, which lives until the delivery.
   const unsigned version_;
   const bool keep_alive_;
-  std::atomic_flag answered_;
+  std::atomic_flag answered_ = {};
 };
 
 template <class T>

@@ -37,7 +37,7 @@ namespace once::http {
 
 // The result of finish_told().
 struct Finished {
-  Answer answer;                // Send this to the client.
+  Answer answer = {};           // Send this to the client.
   bool left_tombstone = false;  // The answer was too large for Options or for the store.
   bool is_another = false;  // `answer` is not the one passed to the finish: the claim was lost, or nothing was stored.
 };
@@ -156,9 +156,9 @@ struct Opening {
     error,        // 503 or 500: the store, or the record.
   };
   Kind kind = Kind::refused;
-  Execution execution;  // passed, unprotected, claimed.
-  Answer answer;        // The other kinds.
-  RecordPtr record;     // unknown: the record, to ask the service about it (once/reconcile.hpp).
+  Execution execution = {};  // passed, unprotected, claimed.
+  Answer answer = {};        // The other kinds.
+  RecordPtr record = {};     // unknown: the record, to ask the service about it (once/reconcile.hpp).
 
   [[nodiscard]] bool runs() const noexcept {
     return kind == Kind::passed || kind == Kind::unprotected || kind == Kind::claimed;

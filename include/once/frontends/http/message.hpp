@@ -11,36 +11,36 @@ namespace once::http {
 
 // One header line. A name may occur several times, and the order matters.
 struct Header {
-  std::string name;
-  std::string value;
+  std::string name = {};
+  std::string value = {};
 
   friend bool operator==(const Header&, const Header&) = default;
 };
 using Headers = std::vector<Header>;
 
 struct HeaderView {
-  std::string_view name;
-  std::string_view value;
+  std::string_view name = {};
+  std::string_view value = {};
 };
 
 // A request: views into the server's memory. Valid during the call that gets it; never kept.
 struct Request {
-  std::string_view method;          // As on the request line; case-sensitive.
-  std::string_view target;          // As on the request line: "/charges?currency=eur", or an absolute URI.
-  std::vector<HeaderView> headers;  // As received.
-  std::string_view body;            // The whole body, without transfer coding.
+  std::string_view method = {};          // As on the request line; case-sensitive.
+  std::string_view target = {};          // As on the request line: "/charges?currency=eur", or an absolute URI.
+  std::vector<HeaderView> headers = {};  // As received.
+  std::string_view body = {};            // The whole body, without transfer coding.
 
   // The client, if the server knows it: for example the subject of a verified token or of a certificate. Any bytes.
   // Used if Options::principal is Principal::given().
-  std::string_view principal;
+  std::string_view principal = {};
 };
 
 // An answer. The server that sends it adds the framing (Content-Length, Transfer-Encoding).
 struct Answer {
-  unsigned status = 200;  // 100 to 599.
-  std::string reason;     // Empty: the server's own.
-  Headers headers;
-  std::string body;
+  unsigned status = 200;    // 100 to 599.
+  std::string reason = {};  // Empty: the server's own.
+  Headers headers = {};
+  std::string body = {};
   bool is_problem = false;  // Made here, for a request that is not answered by the service. It is never stored.
 
   friend bool operator==(const Answer&, const Answer&) = default;

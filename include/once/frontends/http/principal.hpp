@@ -30,9 +30,9 @@ struct Who {
     unstable,  // A retry would have another value: 400 principal-unstable.
   };
   Kind kind = Kind::missing;
-  std::string name;            // Any bytes; if known, empty only where all clients share. Only its digest is stored.
-  std::string_view why;        // For the client: a sentence of plain ASCII without quotes. Empty: the problem's own.
-  std::string_view challenge;  // WWW-Authenticate of a 401. If missing, Options::challenge comes first.
+  std::string name = {};      // Any bytes; if known, empty only where all clients share. Only its digest is stored.
+  std::string_view why = {};  // For the client: a sentence of plain ASCII without quotes. Empty: the problem's own.
+  std::string_view challenge = {};  // WWW-Authenticate of a 401. If missing, Options::challenge comes first.
 };
 
 class Principal {
@@ -86,9 +86,9 @@ class Principal {
   explicit Principal(Kind kind) noexcept : kind_(kind) {}
 
   Kind kind_;
-  std::vector<std::string> names_;  // For headers.
-  std::string what_;                // For source and given.
-  std::shared_ptr<const Source> source_;
+  std::vector<std::string> names_ = {};  // For headers.
+  std::string what_ = {};                // For source and given.
+  std::shared_ptr<const Source> source_ = {};
 };
 
 }  // namespace once::http

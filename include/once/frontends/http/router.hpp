@@ -29,7 +29,7 @@ struct Route {
   //   "/v1/*"               "/v1" and all that is below; '*' is the last segment
   // Case and a final slash do not matter. Letters, digits and -._~!$&'(),=:@ only; at most 1024 bytes. The most
   // specific route wins, in any order of the list.
-  std::string path;
+  std::string path = {};
 
   // Two routes may have the same path if their `methods` do not overlap. Other methods pass through unprotected.
   Options options;
@@ -41,7 +41,7 @@ struct Routes {
   Routes(Options others, std::vector<Route> own) : otherwise(std::move(others)), routes(std::move(own)) {}
 
   Options otherwise;
-  std::vector<Route> routes;
+  std::vector<Route> routes = {};
 };
 
 // Immutable: any number of threads may use it at once.
@@ -66,7 +66,7 @@ class Router {
   // specific; a path and a method that an earlier route has too.
   struct Fault {
     std::size_t route = 0;
-    std::string text;
+    std::string text = {};
   };
   static std::vector<Fault> faults(const std::vector<Route>& routes);
 

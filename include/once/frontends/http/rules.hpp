@@ -55,20 +55,22 @@ struct Options {
 
   // Names the operation: a key's namespace is scope, method, route and principal. No spaces, at most 128 bytes. Empty:
   // the path of the request, so "/orders/1/pay" and "/orders/2/pay" are two.
-  std::string route;
+  std::string route = {};
 
-  std::string scope;  // A prefix of all keys, at most 128 bytes. Empty: EngineOptions::scope.
+  std::string scope = {};  // A prefix of all keys, at most 128 bytes. Empty: EngineOptions::scope.
 
   // Where the key is: in the header, a String of RFC 9651 ("quoted") or the bare key; or, if one of the others is set,
   // there instead. At most one of them may be set. Several headers, as "svix-id, webhook-id": in any of them.
   std::string key_header = "Idempotency-Key";
-  std::string key_field;  // JMESPath over the body, which must be JSON; selects a string or a number. A key that it
-                          // puts together, "join('-', [tenant, id])", is missing if a part is empty, unless
-                          // allow_null_parts: see keys::Recipe.
+  std::string key_field = {};  // JMESPath over the body, which must be JSON; selects a string or a number. A key that
+                               // it puts together, "join('-', [tenant, id])", is missing if a part is empty, unless
+                               // allow_null_parts: see keys::Recipe.
   bool allow_null_parts = false;  // Of key_field.
-  std::string key_query;          // The name of a parameter of the query.
-  std::string key_path;  // "/orders/{key}/pay": this segment of the path. Other segments in braces may be anything.
-  std::string key_form;  // The name of a field of a form: application/x-www-form-urlencoded or multipart/form-data.
+  std::string key_query = {};     // The name of a parameter of the query.
+  // "/orders/{key}/pay": this segment of the path. Other segments in braces may be anything.
+  std::string key_path = {};
+  // The name of a field of a form: application/x-www-form-urlencoded or multipart/form-data.
+  std::string key_form = {};
 
   // Whether none of the others is set.
   [[nodiscard]] bool key_is_in_header() const noexcept {
@@ -77,21 +79,21 @@ struct Options {
 
   // Which keys are accepted; others are 400 key-invalid. The pattern is a regular expression for the whole key, as
   // "[0-9a-f-]{36}", of at most 255 bytes: docs/http.md says which. Empty: any. The length is 1 to 255 characters.
-  std::string key_pattern;
+  std::string key_pattern = {};
   std::size_t key_min_length = 1;  // In characters.
 
   // The WWW-Authenticate of a 401: "Bearer realm=\"pay\"". Empty: requests without a principal are 400, unless the
   // principal has its own challenge, as with a JWT.
-  std::string challenge;
+  std::string challenge = {};
 
   // What a retry must have in common with the first request of its key. Otherwise 422. Always: method, route and path.
   // By default also the host (of the target or the header Host, without port, case-insensitive), the query, and the
   // body. A body of several parts (multipart/form-data and others) is compared by its parts, not by their boundary; a
   // compressed one (gzip, deflate) by its content, if that is not larger than max_body_bytes; all others, and what is
   // malformed, byte by byte.
-  std::vector<std::string> fingerprint_headers;
-  std::string fingerprint;    // JMESPath over the body, which must be JSON: only what it selects is compared.
-  bool compare_json = false;  // Bodies that are JSON are compared by their meaning: blanks and order do not count.
+  std::vector<std::string> fingerprint_headers = {};
+  std::string fingerprint = {};  // JMESPath over the body, which must be JSON: only what it selects is compared.
+  bool compare_json = false;     // Bodies that are JSON are compared by their meaning: blanks and order do not count.
   bool ignore_host = false;
   bool ignore_query = false;
   bool ignore_body = false;
@@ -106,14 +108,14 @@ struct Options {
 
   // What to do if the handler throws. EngineOptions::throw_rule decides first, by the exception's type. store: the 500
   // is stored and replayed. Empty: as `on_ambiguous`. Policy::on_throw is not used.
-  std::optional<OnThrow> on_throw;
+  std::optional<OnThrow> on_throw = {};
 
   // Overrides for single statuses, 100 to 599. Defaults:
   // - store: 2xx, 3xx, other 4xx, 500, 501, 505
   // - release: 401, 403, 407, 408, 409, 421, 425, 429
   // - ambiguous: all others, also 503, because proxies send it too for connections that broke after the request.
   // If your service's 503 means that nothing was done, set it to release.
-  std::map<unsigned, Fate> fates;
+  std::map<unsigned, Fate> fates = {};
 
   // For a proxy: the service says what becomes of its answer, with the header Once-Fate: complete, release or hold.
   // Another value, or a second header, means hold. No client gets this header.
@@ -124,23 +126,23 @@ struct Options {
 
   // For a proxy: content types, in addition to "text/event-stream", whose answers reach the client as they come:
   // "application/x-ndjson". Others are sent when they are stored. Servers ignore it.
-  std::vector<std::string> stream_types;
+  std::vector<std::string> stream_types = {};
 
   // For a proxy: origins of pages whose scripts may read the problems of this gateway (CORS), as
   // "https://shop.example". "*": any. Servers ignore it.
-  std::vector<std::string> cors_origins;
+  std::vector<std::string> cors_origins = {};
 
   // Headers that are not stored, in addition to those that never are: see docs/http.md.
-  std::vector<std::string> never_store;
+  std::vector<std::string> never_store = {};
 
   // Fields of the body that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. The
   // input is the body and nothing else, with Policy::keep_input: no header is kept.
-  std::vector<std::string> input_without;
+  std::vector<std::string> input_without = {};
 
   // Empty members: the engine's. Default of on_missing_key: refuse (400). on_store_down: run_unprotected fails open.
   // Default of on_conflict: fail; wait holds duplicates of a running request until its answer is there. on_unrecorded:
   // fail is 503.
-  std::optional<Policy> policy;
+  std::optional<Policy> policy = {};
 
   // Retry-After of a conflict is the rest of the lease, but at most this, because most operations end long before. The
   // 503 of a failing store has exactly this. 1 s to 24 h, rounded up to whole seconds.
@@ -158,17 +160,17 @@ struct Options {
   // For a proxy: the request that asks the service what became of an unknown operation, "GET /charges?key={key}". {key}
   // is the client's key, percent-encoded. 200, 201, 203 and 204 mean that it took place, and become its stored answer.
   // Empty: it is not asked. Servers ignore it. docs/reconcile.md has more.
-  std::string reconcile;
+  std::string reconcile = {};
   // Answers to that which mean that the operation did not take place: 404, for example. There is no default, because a
   // balancer or a wrong path answers so too. Empty: no answer does. Only 4xx that do not mean something else.
-  std::vector<unsigned> reconcile_not_done;
+  std::vector<unsigned> reconcile_not_done = {};
   // How long after the end of an attempt the service can still carry it out: such an answer counts only then. 0 to 30
   // days. Empty: the longest of lease, answer_timeout and 1 minute.
-  std::optional<Millis> reconcile_settle;
+  std::optional<Millis> reconcile_settle = {};
 
   // Where docs/http.md is published: a URI without fragment, quotes or spaces. A problem's `type` is this, '#' and the
   // problem's name. Empty: "urn:once:problem:" and the name.
-  std::string docs_url;
+  std::string docs_url = {};
 
   friend bool operator==(const Options&, const Options&) = default;
 };
@@ -210,8 +212,8 @@ struct Examination {
     operation,  // `operation` is the request for the engine. From examine_head(): read the body, then call examine().
   };
   Kind kind = Kind::refuse;
-  Answer answer;
-  std::optional<once::Request> operation;
+  Answer answer = {};
+  std::optional<once::Request> operation = {};
   bool is_json = false;  // operation: its Content-Type says JSON, and the body is not compressed.
 };
 

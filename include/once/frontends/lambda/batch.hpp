@@ -52,11 +52,11 @@ enum class Order : std::uint8_t {
 // Views are valid during the call.
 struct RecordEvent {
   queues::RecordEnd end{};
-  bool reported = false;  // It is in batchItemFailures, and comes again.
-  bool parked = false;    // It is kept for an operator: see OnDeadEnd::park.
-  std::string_view id;    // The reported message id, sequence number, event id, or Kafka's "orders-0/15".
-  std::string_view key;   // The stored key of its operation, or empty.
-  std::string_view why;   // For people. Empty if `end` is enough.
+  bool reported = false;      // It is in batchItemFailures, and comes again.
+  bool parked = false;        // It is kept for an operator: see OnDeadEnd::park.
+  std::string_view id = {};   // The reported message id, sequence number, event id, or Kafka's "orders-0/15".
+  std::string_view key = {};  // The stored key of its operation, or empty.
+  std::string_view why = {};  // For people. Empty if `end` is enough.
 };
 
 // Called once per record, from any thread, by several at once. Must not block and must not throw. Claims, results and
@@ -65,20 +65,20 @@ using RecordObserver = std::function<void(const RecordEvent&)>;
 
 struct BatchOptions {
   // The scope of the keys, as in IdempotentOptions.
-  std::string name;      // Empty: _HANDLER. Without '/'.
-  std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.
-  std::string scope;     // Instead of EngineOptions::scope/FUNCTION/NAME.
+  std::string name = {};      // Empty: _HANDLER. Without '/'.
+  std::string function = {};  // Empty: AWS_LAMBDA_FUNCTION_NAME.
+  std::string scope = {};     // Instead of EngineOptions::scope/FUNCTION/NAME.
 
   queues::KeySource key_source = queues::KeySource::id;
-  std::string key;  // JMESPath, with KeySource::payload or record. Empty: all of it, which KeySource::record of SQS
-                    // does not allow.
-  std::string fingerprint;  // What a duplicate must have in common with the first one: JMESPath over the payload if
-                            // that is the key source, otherwise over the record. Empty: nothing is compared.
+  std::string key = {};  // JMESPath, with KeySource::payload or record. Empty: all of it, which KeySource::record of
+                         // SQS does not allow.
+  std::string fingerprint = {};   // What a duplicate must have in common with the first one: JMESPath over the payload
+                                  // if that is the key source, otherwise over the record. Empty: nothing is compared.
   bool allow_null_parts = false;  // In both: see keys::Recipe.
 
   // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
   // Policy::keep_input the input is the record's content, as with KeySource::payload. A parked record is kept whole.
-  std::vector<std::string> input_without;
+  std::vector<std::string> input_without = {};
 
   // Records that run at once: 1 to 1000. Threads start as needed, and end with the invocation.
   std::size_t parallel = 10;
@@ -93,9 +93,9 @@ struct BatchOptions {
   // Empty members: the engine's. Default of on_conflict: fail. Default of on_missing_key: refuse, so a record without a
   // key, or from which `fingerprint` selects nothing, is poison. The lease is the time until the invocation's deadline,
   // if there is one: within_deadline(). A wait for another attempt ends before the margin.
-  std::optional<Policy> policy;
-  std::optional<Environment> environment;  // As in IdempotentOptions. Disabled, all records run unprotected.
-  RecordObserver observer;
+  std::optional<Policy> policy = {};
+  std::optional<Environment> environment = {};  // As in IdempotentOptions. Disabled, all records run unprotected.
+  RecordObserver observer = {};
 };
 
 namespace detail {
@@ -175,20 +175,20 @@ using PoisonChange = queues::PoisonRecord;
 struct Change {
   enum class Source : std::uint8_t { kinesis, dynamodb };
   Source source = Source::kinesis;
-  std::string event_id;
-  std::string event_name;  // DynamoDB: "INSERT", "MODIFY", "REMOVE".
-  std::string stream_arn;
-  std::string sequence_number;
+  std::string event_id = {};
+  std::string event_name = {};  // DynamoDB: "INSERT", "MODIFY", "REMOVE".
+  std::string stream_arn = {};
+  std::string sequence_number = {};
 
-  std::string partition_key;  // Kinesis.
-  std::string data;           // Kinesis: the bytes. Aggregates of the Kinesis Producer Library are one record.
+  std::string partition_key = {};  // Kinesis.
+  std::string data = {};           // Kinesis: the bytes. Aggregates of the Kinesis Producer Library are one record.
 
   // DynamoDB: JSON with DynamoDB's types, {"id":{"N":"101"}}. Empty: not in the stream. Views into `json`.
-  std::string_view keys;
-  std::string_view new_image;
-  std::string_view old_image;
+  std::string_view keys = {};
+  std::string_view new_image = {};
+  std::string_view old_image = {};
 
-  std::string_view json;  // The record as in the event. Valid during the call, like the views above.
+  std::string_view json = {};  // The record as in the event. Valid during the call, like the views above.
 };
 
 using ChangeWork = std::function<Result(const Change&, Context&)>;

@@ -67,11 +67,11 @@ struct HttpOptions {
   // distinguish sessions: "requestContext.authorizer.iam.userArn".
   std::string principal{default_principal};
 
-  std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.
+  std::string function = {};  // Empty: AWS_LAMBDA_FUNCTION_NAME.
 
   // As in IdempotentOptions. With ONCE_DISABLED, protected requests run unprotected, which is reported to the observer
   // each time.
-  std::optional<Environment> environment;
+  std::optional<Environment> environment = {};
 };
 
 namespace detail {

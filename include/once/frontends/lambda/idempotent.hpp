@@ -86,9 +86,9 @@ bool retry_helps(std::string_view error_type) noexcept;
 
 // Environment variables of the platform and the operator.
 struct Environment {
-  std::string function_name;  // AWS_LAMBDA_FUNCTION_NAME
-  std::string handler;        // _HANDLER
-  std::string disabled;       // ONCE_DISABLED: 1, true, yes or on: see IdempotentOptions::environment.
+  std::string function_name = {};  // AWS_LAMBDA_FUNCTION_NAME
+  std::string handler = {};        // _HANDLER
+  std::string disabled = {};       // ONCE_DISABLED: 1, true, yes or on: see IdempotentOptions::environment.
 
   static Environment of_process();
 };
@@ -100,11 +100,11 @@ using ReplayHook = std::function<std::string(std::string response, const Record&
 struct IdempotentOptions {
   // JMESPath over the event that selects the key: once/keys/key_deriver.hpp. once/frontends/lambda/recipes.hpp has
   // expressions for AWS services. Empty: the whole event is the key.
-  std::string key;
+  std::string key = {};
 
   // JMESPath that selects what a repeated event must have in common with the first one. Otherwise it gets
   // errors::mismatch. Empty: nothing is compared.
-  std::string fingerprint;
+  std::string fingerprint = {};
 
   // Accept a null or empty part of what `key` puts together, "[user.uid, id]", and a null one of `fingerprint`: see
   // keys::Recipe. Dialects accept what their libraries do.
@@ -120,16 +120,16 @@ struct IdempotentOptions {
   // EngineOptions::scope/FUNCTION/NAME, without empty parts. It is part of every stored key: do not rename it while
   // records exist. In a dialect it is the library's function name ("app.handler" in Python, the method in Java and
   // .NET); unused in TypeScript.
-  std::string name;
+  std::string name = {};
 
-  std::string function;  // Empty: AWS_LAMBDA_FUNCTION_NAME.
-  std::string scope;     // The whole scope, instead of those parts.
+  std::string function = {};  // Empty: AWS_LAMBDA_FUNCTION_NAME.
+  std::string scope = {};     // The whole scope, instead of those parts.
 
   // Whose ids and rules to use, so that a function can move from Powertools and keep its table. The store's URL must
   // name the same dialect. See docs/moving-from-powertools.md.
   keys::Dialect dialect = keys::Dialect::native;
-  std::string hash;        // keys::Recipe::hash.
-  std::string key_prefix;  // The library's setting; dialects only.
+  std::string hash = {};        // keys::Recipe::hash.
+  std::string key_prefix = {};  // The library's setting; dialects only.
 
   // Dialects only. The libraries' ids have no tenant, so two tenants of a function with tenant isolation would get each
   // other's results. Such invocations end as errors::tenant_not_in_key. true: their ids have the tenant, and differ
@@ -141,9 +141,9 @@ struct IdempotentOptions {
   // timeout: it becomes unknown, and an operator decides. Default of on_conflict: fail, so errors::conflict at once.
   // Default of on_missing_key: refuse, so errors::no_key, also if `fingerprint` selects nothing or a part is missing;
   // in Powertools dialects run_unprotected.
-  std::optional<Policy> policy;
+  std::optional<Policy> policy = {};
 
-  ReplayHook on_replay;
+  ReplayHook on_replay = {};
 
   // idempotent_stream() only: how much of a response is kept in memory and stored. A longer one is sent whole and
   // leaves a tombstone: a retry gets errors::result_dropped, and nothing runs. A store with a lower limit keeps less:
@@ -152,7 +152,7 @@ struct IdempotentOptions {
 
   // Empty: the process's, read once when the handler is made. With ONCE_DISABLED every event runs unprotected, and
   // EventKind::unprotected reports it each time. Unset, "", 0, false, no and off leave the protection on.
-  std::optional<Environment> environment;
+  std::optional<Environment> environment = {};
 };
 
 // `policy`, adapted to one invocation. The lease lasts until the deadline, plus skew and clock drift, so that the

@@ -17,17 +17,17 @@ namespace once::lambda {
 // One invocation (AWS, "Using the Lambda runtime API": headers of the next invocation). Texts are unchanged, and empty
 // if the platform did not send them.
 struct Invocation {
-  std::string request_id;
-  std::string function_arn;      // As invoked, with the version or alias if there was one.
-  std::string trace_id;          // AWS X-Ray's header.
-  std::string client_context;    // JSON, from the mobile SDKs.
-  std::string cognito_identity;  // JSON, from the mobile SDKs.
+  std::string request_id = {};
+  std::string function_arn = {};      // As invoked, with the version or alias if there was one.
+  std::string trace_id = {};          // AWS X-Ray's header.
+  std::string client_context = {};    // JSON, from the mobile SDKs.
+  std::string cognito_identity = {};  // JSON, from the mobile SDKs.
   // The tenant of a function with tenant isolation: 1 to 256 bytes. The keys of this component have it, and those of
   // other engines' calls during the invocation: see once/engine/within_invocation.hpp.
-  std::string tenant_id;
+  std::string tenant_id = {};
   // Differs for each attempt, also if the request id is repeated. The runtime sends it back with the response, so that
   // the platform can refuse one that is late.
-  std::string invocation_id;
+  std::string invocation_id = {};
   Time deadline = never;  // When the platform ends the invocation. never: no limit.
 };
 

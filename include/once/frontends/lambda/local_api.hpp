@@ -34,15 +34,15 @@ struct InvocationOutcome {
     dropped,    // The LocalApi was destroyed first.
   };
   Kind kind = Kind::dropped;
-  std::string request_id;
-  std::string body;          // The bytes of a response, or those streamed before an error; chunks joined.
-  std::string content_type;  // As the function sent it, with the response.
-  bool streamed = false;     // In chunks, with Lambda-Runtime-Function-Response-Mode: streaming.
-  bool given = false;        // The function got the event.
-  std::string error_type;    // error: from the header, or the body.
-  std::string
-      error_message;       // error: errorMessage of the body, if there is one. died: the argument of function_died().
-  std::string error_body;  // error: the body as posted (usually JSON), or of the trailer.
+  std::string request_id = {};
+  std::string body = {};          // The bytes of a response, or those streamed before an error; chunks joined.
+  std::string content_type = {};  // As the function sent it, with the response.
+  bool streamed = false;          // In chunks, with Lambda-Runtime-Function-Response-Mode: streaming.
+  bool given = false;             // The function got the event.
+  std::string error_type = {};    // error: from the header, or the body.
+  // error: errorMessage of the body, if there is one. died: the argument of function_died().
+  std::string error_message = {};
+  std::string error_body = {};       // error: the body as posted (usually JSON), or of the trailer.
   std::chrono::nanoseconds took{0};  // From giving the event to the end. 0: never given.
 };
 std::string_view to_string(InvocationOutcome::Kind kind) noexcept;  // "response", "timed_out" and so on.
@@ -51,13 +51,13 @@ std::string_view to_string(InvocationOutcome::Kind kind) noexcept;  // "response
 std::string make_request_id(Random& random);
 
 struct SubmitOptions {
-  std::string request_id;  // Up to 256 letters, digits and -_. Empty: a new UUID.
+  std::string request_id = {};  // Up to 256 letters, digits and -_. Empty: a new UUID.
   std::string function_arn = "arn:aws:lambda:eu-central-1:000000000000:function:function";
-  std::string trace_id;          // This and the next three: no control characters. Empty: not sent.
-  std::string client_context;    //
-  std::string cognito_identity;  //
-  std::string tenant_id;         // Of a function with tenant isolation.
-  Millis timeout{3'000};         // Starts when the function gets the event. 1 ms to 24 h.
+  std::string trace_id = {};          // This and the next three: no control characters. Empty: not sent.
+  std::string client_context = {};    //
+  std::string cognito_identity = {};  //
+  std::string tenant_id = {};         // Of a function with tenant isolation.
+  Millis timeout{3'000};              // Starts when the function gets the event. 1 ms to 24 h.
 };
 
 // The calls of a Runtime API.
@@ -103,10 +103,10 @@ struct LocalApiOptions {
   };
   // Returns false, only at `answering`, to ignore the answer: the call stays unanswered until the function dies or the
   // invocation times out. May be empty.
-  std::function<bool(Point point, const std::string& request_id)> on_point;
+  std::function<bool(Point point, const std::string& request_id)> on_point = {};
 
-  std::shared_ptr<Clock> clock;    // For Lambda-Runtime-Deadline-Ms. Empty: system_clock().
-  std::shared_ptr<Random> random;  // For request ids. Empty: system_random().
+  std::shared_ptr<Clock> clock = {};    // For Lambda-Runtime-Deadline-Ms. Empty: system_clock().
+  std::shared_ptr<Random> random = {};  // For request ids. Empty: system_random().
 };
 
 // Has one thread. Methods may be called from any other thread, unless stated otherwise. Events are given in the order

@@ -23,10 +23,10 @@ enum class Over : std::uint8_t {
 };
 
 struct Recipe {
-  std::string_view name;         // "EventBridge". Its example event is tests/lambda/events/<file>.json.
-  std::string_view file;         // "event_bridge".
-  std::string_view key;          // JMESPath.
-  std::string_view fingerprint;  // JMESPath. Empty: the key is enough.
+  std::string_view name = {};         // "EventBridge". Its example event is tests/lambda/events/<file>.json.
+  std::string_view file = {};         // "event_bridge".
+  std::string_view key = {};          // JMESPath.
+  std::string_view fingerprint = {};  // JMESPath. Empty: the key is enough.
   Over over = Over::event;
 };
 

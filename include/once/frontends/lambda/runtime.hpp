@@ -66,8 +66,8 @@ struct RuntimeProblem {
     fatal,           // The platform does not answer, or answers 500. run() returns 1.
   };
   Kind kind = Kind::fatal;
-  std::string request_id;  // Empty: no invocation is concerned.
-  std::string message;     // A sentence for the operator: what happened and what follows. Printable ASCII.
+  std::string request_id = {};  // Empty: no invocation is concerned.
+  std::string message = {};     // A sentence for the operator: what happened and what follows. Printable ASCII.
 };
 std::string_view to_string(RuntimeProblem::Kind kind) noexcept;  // "response_refused" and so on.
 
@@ -77,7 +77,7 @@ void log_problem(const RuntimeProblem& problem);
 
 struct RuntimeOptions {
   // HOST:PORT of the Runtime API, IPv6 in brackets.
-  std::string api;
+  std::string api = {};
 
   // How many invocations run at once, each on its own thread; the first is the one that calls run(). 1 to 1600, the
   // platform's own limit. Use more than 1 only where the platform offers it (Lambda Managed Instances: AWS's API
@@ -107,7 +107,7 @@ struct RuntimeOptions {
   bool end_at_sigterm = true;
 
   // The same as SIGTERM.
-  std::stop_token stop;
+  std::stop_token stop = {};
 
   // How often a request for an event, or a response, is sent while the connection fails: 1 to 100. `pause` is between
   // the first two attempts, then doubles.

@@ -37,11 +37,11 @@ struct WorkEnd {
     held,         // Not known whether it acted: `failure.message` says why. See PollerOptions::on_unknown.
   };
   Kind kind = Kind::completed;
-  Result result;
-  Failure failure;
+  Result result = {};
+  Failure failure = {};
   // completed: writes that commit together with the result, see docs/transactions.md. Null: none. If they are declined,
   // the message is as released.
-  std::shared_ptr<const Companion> commit_with;
+  std::shared_ptr<const Companion> commit_with = {};
 };
 
 // Called on a thread of the poller, while the claim is held and renewed. It must not finish the claim. An exception
@@ -63,29 +63,29 @@ struct PollEvent {
   };
   Kind kind{};
   queues::RecordEnd end{};
-  bool deleted = false;  // The message will be deleted next; not_deleted reports a failure of that.
-  bool parked = false;   // It is kept for an operator: see OnDeadEnd::park.
-  std::string_view id;   // The message's.
-  std::string_view key;  // The stored key of its operation, or empty.
+  bool deleted = false;       // The message will be deleted next; not_deleted reports a failure of that.
+  bool parked = false;        // It is kept for an operator: see OnDeadEnd::park.
+  std::string_view id = {};   // The message's.
+  std::string_view key = {};  // The stored key of its operation, or empty.
   std::uint32_t receive_count = 0;
-  std::string_view why;  // For people.
+  std::string_view why = {};  // For people.
   Millis pause{0};
 };
 
 std::string_view to_string(PollEvent::Kind kind) noexcept;
 
 struct PollerOptions {
-  std::string queue;  // The queue's URL, or its name in the account and region of the credentials.
+  std::string queue = {};  // The queue's URL, or its name in the account and region of the credentials.
 
-  std::string scope;  // Of the keys. Empty: the queue's name.
+  std::string scope = {};  // Of the keys. Empty: the queue's name.
   KeySource key_source = KeySource::id;
-  std::string key;  // JMESPath over the message in Lambda's form: see KeySource.
-  std::string fingerprint;
+  std::string key = {};  // JMESPath over the message in Lambda's form: see KeySource.
+  std::string fingerprint = {};
   bool allow_null_parts = false;  // In both: see keys::Recipe.
 
   // Fields that are left out of the record's input, as "card.number": see once/keys/input_filter.hpp. With
   // Policy::keep_input the input is the message's body. A parked message is kept whole.
-  std::vector<std::string> input_without;
+  std::vector<std::string> input_without = {};
 
   std::size_t parallel = 1;  // Messages that run at once: 1 to 1000.
   // How long a received message is hidden from others: 3 s to 12 h, whole seconds. The poller extends it at every third
@@ -100,10 +100,10 @@ struct PollerOptions {
 
   // When a message that stays comes again: 0 to 12 h, whole seconds. Empty: when its visibility ends. After stop(), a
   // message whose work was released is visible at once, because the work was stopped and did not fail.
-  std::optional<Millis> retry_after;
+  std::optional<Millis> retry_after = {};
   // With it, retry_after is for the first receipt, and doubles with each one up to this limit: at most 12 h, whole
   // seconds. Empty: it does not grow.
-  std::optional<Millis> retry_after_limit;
+  std::optional<Millis> retry_after_limit = {};
 
   OnDeadEnd on_poison = OnDeadEnd::leave;  // leave: it stays. park: kept for an operator, and deleted.
   OnDeadEnd on_mismatch = OnDeadEnd::leave;
@@ -117,15 +117,15 @@ struct PollerOptions {
   };
   // Asks about the unknown operation of a message, once for each delivery and each run that ends so. On a thread of the
   // poller; may block. Must not throw. Empty: given_up.
-  std::function<Asked(const RecordPtr& unknown)> reconcile;
+  std::function<Asked(const RecordPtr& unknown)> reconcile = {};
 
   // OnLapse::hold needs a key that survives a redrive, KeySource::payload or a `key` of the record: a message that is
   // moved back from a dead-letter queue has a new id. So it does for work that returns WorkEnd::Kind::held.
   // Empty members: the engine's. Ignored: on_missing_key and on_store_down, because no work runs without a claim;
   // on_throw, because an exception releases the claim. Default of on_conflict: fail.
-  std::optional<Policy> policy;
+  std::optional<Policy> policy = {};
   // Called from any thread, by several at once. Must not block and must not throw.
-  std::function<void(const PollEvent&)> observer;
+  std::function<void(const PollEvent&)> observer = {};
 };
 
 struct PollCounts {
@@ -136,17 +136,17 @@ struct PollCounts {
   // dead-letter queue. Otherwise 0.
   std::uint64_t left = 0;
   std::uint64_t in_flight = 0;  // Now: received, and neither deleted nor given back or left.
-  std::string refusal;          // Why the last request for messages failed. Empty: it did not.
+  std::string refusal = {};     // Why the last request for messages failed. Empty: it did not.
 };
 
 // What is in a queue, as counted by SQS: approximate, and up to a minute old.
 struct Backlog {
   std::uint64_t visible = 0;
-  std::uint64_t hidden = 0;           // Received, and not deleted yet.
-  std::uint64_t delayed = 0;          // Not visible yet.
-  std::string dead_letter_queue;      // Its name, or empty.
-  std::uint64_t dead = 0;             // Messages in it.
-  std::optional<Error> dead_unknown;  // If set, why `dead` is not known.
+  std::uint64_t hidden = 0;                // Received, and not deleted yet.
+  std::uint64_t delayed = 0;               // Not visible yet.
+  std::string dead_letter_queue = {};      // Its name, or empty.
+  std::uint64_t dead = 0;                  // Messages in it.
+  std::optional<Error> dead_unknown = {};  // If set, why `dead` is not known.
 };
 
 // Runs messages concurrently. In a FIFO queue the messages of a group run in order; after one that stays, the rest of
