@@ -6,9 +6,19 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # So that the static libraries may go into somebody's shared one.
+set(CMAKE_UNITY_BUILD OFF)  # once_join() does it, by groups that are known to compile together.
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
+
+# What another project wants to know of its own sources, it does not want to know of these: neither warnings, whatever
+# they are raised to, nor what a tool says.
+if(NOT PROJECT_IS_TOP_LEVEL AND NOT ONCE_DEVELOPER_MODE)
+  add_compile_options(-w)
+  foreach(tool CLANG_TIDY CPPCHECK CPPLINT INCLUDE_WHAT_YOU_USE)
+    set(CMAKE_CXX_${tool} "")
+  endforeach()
 endif()
 
 if(ONCE_DEVELOPER_MODE)
@@ -37,6 +47,9 @@ endif()
 # Warnings in developer mode only; the presets make them errors, but for release: a newer compiler must not stop
 # somebody's build.
 function(once_compile_privately target)
+  if(ONCE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # It takes sources that are joined for headers.
+  endif()
   if(NOT ONCE_DEVELOPER_MODE)
     return()
   endif()
@@ -53,9 +66,6 @@ function(once_compile_privately target)
       -Wduplicated-cond -Wlogical-op
       # g++ 12 reports it wrongly for std::string (GCC bug 105651).
       -Wno-restrict)
-    if(ONCE_UNITY)
-      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # It takes sources that are joined for headers.
-    endif()
   else()
     target_compile_options(${target} PRIVATE -Wreserved-identifier)
   endif()

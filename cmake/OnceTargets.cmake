@@ -41,13 +41,10 @@ function(once_component name)
     set(kind STATIC)
   endif()
 
-  # What the installed package has to do before this component's targets exist.
-  set(needs "")
-  set(lookups "")
+  set(needs "")  # The components among what it depends on.
   foreach(package IN LISTS arg_PACKAGES)
     separate_arguments(words UNIX_COMMAND "${package}")
     find_package(${words} REQUIRED)
-    string(APPEND lookups "find_dependency(${package})\n")
   endforeach()
 
   once_join(sources ${target} ${arg_SOURCES})
@@ -84,18 +81,87 @@ function(once_component name)
     once_precompile(${target} libraries)
   endif()
 
-  install(TARGETS ${target} EXPORT once-${name}
-    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-    FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-  install(EXPORT once-${name} NAMESPACE once:: DESTINATION "${once_package_dir}" FILE once-${name}-targets.cmake)
-  file(CONFIGURE OUTPUT "${once_BINARY_DIR}/package/once-${name}-needs.cmake" @ONLY CONTENT
+  set_property(GLOBAL APPEND PROPERTY once_components ${name})
+  if(ONCE_INSTALL)
+    install(TARGETS ${target} EXPORT once-${name}
+      ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+      FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+    install(EXPORT once-${name} NAMESPACE once:: DESTINATION "${once_package_dir}" FILE once-${name}-targets.cmake)
+    file(CONFIGURE OUTPUT "${once_BINARY_DIR}/package/once-${name}-needs.cmake" @ONLY CONTENT
 "# Written by once_component(${name}).
 set(once_${name}_needs \"@needs@\")
-macro(once_${name}_look_up)
-@lookups@endmacro()
+set(once_${name}_packages \"@arg_PACKAGES@\")
 ")
-  install(FILES "${once_BINARY_DIR}/package/once-${name}-needs.cmake" DESTINATION "${once_package_dir}")
-  set_property(GLOBAL APPEND PROPERTY once_components ${name})
+    install(FILES "${once_BINARY_DIR}/package/once-${name}-needs.cmake" DESTINATION "${once_package_dir}")
+    once_pkg_config(${name} "${kind}" "${needs}" "${arg_DEPENDS};${arg_PRIVATE_DEPENDS}" "${arg_PACKAGES}")
+  endif()
+endfunction()
+
+# A target that components depend on: the module of pkg-config that it is, and the package of find_package() that it
+# comes from, whose version in PACKAGES counts for the module too.
+set(once_module_GTest::gtest gtest GTest)
+set(once_module_OpenSSL::Crypto libcrypto OpenSSL)
+set(once_module_OpenSSL::SSL libssl OpenSSL)
+set(once_module_PostgreSQL::PostgreSQL libpq PostgreSQL)
+set(once_module_SQLite::SQLite3 sqlite3 SQLite3)
+set(once_module_ZLIB::ZLIB zlib ZLIB)
+set(once_module_nlohmann_json::nlohmann_json nlohmann_json nlohmann_json)
+set(once_module_zstd::libzstd_shared libzstd zstd)
+set(once_module_zstd::libzstd_static libzstd zstd)
+# Those that are no module, and what the linker is told instead.
+set(once_flags_Threads::Threads -pthread)
+set(once_flags_cjose -lcjose)
+
+# once_pkg_config(<name> <kind> <needs> <targets> <packages>): once-<name>.pc. The libraries are static, so each user links
+# with what is below them too. That is why nothing in it is private.
+function(once_pkg_config name kind needs targets packages)
+  list(TRANSFORM needs PREPEND once- OUTPUT_VARIABLE requires)
+  set(libs "")
+  if(NOT kind STREQUAL "INTERFACE")
+    set(libs "-L\${libdir}" -lonce_${name})
+  endif()
+  foreach(dependency IN LISTS targets)
+    if(DEFINED once_module_${dependency})
+      list(GET once_module_${dependency} 0 module)
+      list(GET once_module_${dependency} 1 package)
+      list(FILTER packages INCLUDE REGEX ".")
+      foreach(wanted IN LISTS packages)
+        if(wanted MATCHES "^${package} ([0-9.]+)$")
+          string(APPEND module " >= ${CMAKE_MATCH_1}")
+        endif()
+      endforeach()
+      list(APPEND requires "${module}")
+    elseif(DEFINED once_flags_${dependency})
+      list(APPEND libs ${once_flags_${dependency}})
+    elseif(dependency AND NOT dependency MATCHES "^once::")
+      message(FATAL_ERROR "once_component(${name}): say what pkg-config needs for '${dependency}', below once_component()")
+    endif()
+  endforeach()
+  list(JOIN requires ", " requires)
+  list(JOIN libs " " libs)
+  # Wherever the folders are moved to, unless they were named by absolute paths.
+  set(prefix "${CMAKE_INSTALL_PREFIX}")
+  if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+    string(REGEX REPLACE "[^/]+" ".." up "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+    set(prefix "\${pcfiledir}/${up}")
+  endif()
+  foreach(folder LIBDIR INCLUDEDIR)
+    set(${folder} "\${prefix}")
+    cmake_path(APPEND ${folder} "${CMAKE_INSTALL_${folder}}")
+  endforeach()
+  file(CONFIGURE OUTPUT "${once_BINARY_DIR}/package/once-${name}.pc" @ONLY CONTENT
+"prefix=@prefix@
+libdir=@LIBDIR@
+includedir=@INCLUDEDIR@
+
+Name: once-@name@
+Description: @once_DESCRIPTION@ (component @name@, for C++20)
+Version: @once_VERSION@
+Requires: @requires@
+Libs: @libs@
+Cflags: -I\${includedir}
+")
+  install(FILES "${once_BINARY_DIR}/package/once-${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 endfunction()
 
 # once_program(<target> SOURCES ... LIBS ... [OUTPUT name] [DIRECTORY dir] [INSTALL] [TEST])
@@ -127,7 +193,7 @@ function(once_program target)
   if(arg_DIRECTORY)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${once_BINARY_DIR}/${arg_DIRECTORY}")
   endif()
-  if(arg_INSTALL)
+  if(arg_INSTALL AND ONCE_INSTALL)
     install(TARGETS ${target} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT once)
   endif()
 endfunction()
@@ -262,16 +328,18 @@ function(once_fuzz name)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
 
-# once_install_package(): the files that find_package(once) reads. Called once, after all components.
-function(once_install_package)
+# once_finish(): the files that find_package(once) reads, and the target once_libraries. Called once, after all components.
+function(once_finish)
   get_property(components GLOBAL PROPERTY once_components)
-  configure_package_config_file("${once_SOURCE_DIR}/cmake/once-config.cmake.in"
-    "${once_BINARY_DIR}/package/once-config.cmake" INSTALL_DESTINATION "${once_package_dir}")
-  write_basic_package_version_file("${once_BINARY_DIR}/package/once-config-version.cmake"
-    VERSION ${once_VERSION} COMPATIBILITY SameMinorVersion)
-  install(FILES "${once_BINARY_DIR}/package/once-config.cmake" "${once_BINARY_DIR}/package/once-config-version.cmake"
-    DESTINATION "${once_package_dir}")
-  install(FILES "${once_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  if(ONCE_INSTALL)
+    configure_package_config_file("${once_SOURCE_DIR}/cmake/once-config.cmake.in"
+      "${once_BINARY_DIR}/package/once-config.cmake" INSTALL_DESTINATION "${once_package_dir}")
+    write_basic_package_version_file("${once_BINARY_DIR}/package/once-config-version.cmake"
+      VERSION ${once_VERSION} COMPATIBILITY SameMinorVersion)
+    install(FILES "${once_BINARY_DIR}/package/once-config.cmake" "${once_BINARY_DIR}/package/once-config-version.cmake"
+      DESTINATION "${once_package_dir}")
+    install(FILES "${once_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/once")
+  endif()
 
   # All that is installed, and nothing else.
   list(TRANSFORM components PREPEND once_)

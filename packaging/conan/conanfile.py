@@ -57,8 +57,6 @@ class Once(ConanFile):
             toolchain.cache_variables[f"ONCE_{option.upper()}"] = value.lower() in ("true", "1")
         toolchain.cache_variables["ONCE_PROGRAM"] = False
         toolchain.cache_variables["ONCE_UNITY"] = True
-        if self.settings.compiler == "gcc":
-            toolchain.extra_cxxflags.append("-Wno-subobject-linkage")  # It takes sources that are joined for headers.
         toolchain.generate()
 
     def build(self):

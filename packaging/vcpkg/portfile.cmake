@@ -13,6 +13,7 @@ vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS
   -DONCE_JWT=OFF -DONCE_PROGRAM=OFF -DONCE_UNITY=ON ${options})
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(PACKAGE_NAME once CONFIG_PATH lib/cmake/once)
+vcpkg_fixup_pkgconfig()
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/debug/include" "${CURRENT_PACKAGES_DIR}/debug/share")
 file(INSTALL "${CMAKE_CURRENT_LIST_DIR}/usage" DESTINATION "${CURRENT_PACKAGES_DIR}/share/${PORT}")
 vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")

@@ -49,6 +49,9 @@ endfunction()
 function(vcpkg_cmake_config_fixup)
   say(fixup ${ARGN})
 endfunction()
+function(vcpkg_fixup_pkgconfig)
+  say(pkgconfig ${ARGN})
+endfunction()
 function(vcpkg_install_copyright)
   say(copyright ${ARGN})
 endfunction()
@@ -84,6 +87,7 @@ class Port(unittest.TestCase):
         self.assertTrue({"sqlite", "postgresql", "dynamodb", "s3", "sqs"} <= every, every)
         self.assertEqual(set(re.findall(r"^feature;(.*)$", said, re.M)), set(self.manifest["features"]))
         self.assertIn("\nfixup;PACKAGE_NAME;once;CONFIG_PATH;lib/cmake/once\n", said)
+        self.assertIn("\npkgconfig\n", said)
         self.assertIn(f"\ncopyright;FILE_LIST;{ROOT}/LICENSE\n", said)
 
     def test_the_release_fills_its_placeholders(self):
