@@ -1,5 +1,6 @@
 // The program `once`: parses the command line, runs a subcommand, and turns errors into exit codes.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -112,6 +113,20 @@ void warn_of_mistyped_variables() {
   }
 }
 
+// Empty: enough. A thread takes some 40 MiB of addresses, and one that is needed in the middle of an operation cannot
+// be refused without ending the program. So a low limit is refused before a claim.
+std::string too_few_addresses(const std::string& command) {
+  constexpr rlim_t mib = 1 << 20;
+  const bool serves = command == "sqs" || command == "proxy";
+  if (!serves && command != "run") return {};
+  const rlim_t needed = serves ? 512 * mib : 192 * mib;
+  rlimit found{};
+  if (getrlimit(RLIMIT_AS, &found) != 0 || found.rlim_cur >= needed) return {};
+  return "this process may have " + std::to_string(found.rlim_cur / mib) +
+         " MiB of addresses (RLIMIT_AS, as by ulimit -v), and `once " + command + "` needs " +
+         std::to_string(needed / mib) + " MiB: raise the limit. Nothing was run.";
+}
+
 int once_main(int argc, char** argv) {
   using namespace once::cli;
   Invocation invocation;
@@ -177,32 +192,42 @@ int once_main(int argc, char** argv) {
     return exit_usage;
   }
   warn_of_mistyped_variables();
+  if (const std::string why = too_few_addresses(asked); !why.empty()) {
+    say(why);
+    return exit_unavailable;
+  }
   return invocation.action();
+}
+
+// From a place where nothing can be allocated. Claims of this process lapse.
+[[noreturn]] void end_with(std::string_view text) noexcept {
+  static_cast<void>(write(STDERR_FILENO, text.data(), text.size()) < 0);
+  _exit(once::cli::exit_internal);
 }
 
 // SQLite maps the store's -shm file. If another program cuts it, to touch it raises SIGBUS. The store looks at its
 // length before each transaction; this is for the moments between (docs/decisions/mapped-files.md).
 extern "C" void on_bus_error(int /*signal*/) {
-  constexpr std::string_view text =
+  end_with(
       "once: a file that is mapped into memory was cut, or its disk is full or broken (SIGBUS); most likely the "
-      "store's "
-      "-shm file. If a command ran, its result is not stored, and its claim lapses. Stop all programs that use the "
-      "store, and start them again\n";
-  if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(once::cli::exit_internal);
-  _exit(once::cli::exit_internal);
+      "store's -shm file. If a command ran, its result is not stored, and its claim lapses. Stop all programs that use "
+      "the store, and start them again\n");
 }
 
-// What the library did not foresee: this process has no more threads or memory, or there is a bug.
+// Threads that cannot report an exception would end the program by a signal, without saying why.
+void on_no_memory() {
+  end_with(
+      "once: out of memory. If a command ran, its result is not stored, and its claim lapses. Raise the limit of this "
+      "process (ulimit -v, ulimit -d, MemoryMax=)\n");
+}
+
+// What the library did not foresee: this process has no more threads, or there is a bug.
 int failed(const std::exception& error) {
   using namespace once::cli;
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
     say("cannot start a thread: " + system->code().message() +
         ": raise the limit of processes and threads (ulimit -u, TasksMax=, a container's limit of pids) or of memory");
-    return exit_unavailable;
-  }
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    say("out of memory: raise the limit of this process (ulimit -v, ulimit -d, MemoryMax=)");
     return exit_unavailable;
   }
   say(std::string("internal error: ") + error.what());
@@ -217,6 +242,7 @@ int main(int argc, char** argv) {
   struct sigaction bus {};
   bus.sa_handler = on_bus_error;
   sigaction(SIGBUS, &bus, nullptr);  // execve() resets it for commands.
+  std::set_new_handler(on_no_memory);
   int code = once::cli::exit_internal;
   try {
     code = once_main(argc, argv);

@@ -769,11 +769,7 @@ class AsioHttpClient final : public HttpClient {
  public:
   explicit AsioHttpClient(HttpClientOptions options)
       : io_(std::make_unique<std::shared_ptr<Io>>(std::make_shared<Io>(std::move(options)))) {
-    try {
-      (*io_)->start();
-    } catch (const std::system_error& error) {
-      throw Exception(ErrorKind::unavailable, std::string("no thread for connections: ") + error.what());
-    }
+    (*io_)->start();
   }
 
   AsioHttpClient(const AsioHttpClient&) = delete;

@@ -80,7 +80,9 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
         traits_(std::move(traits)),
         signer_(options_.service, options_.region),
         http_(std::move(http)),
-        tokens_(options_.retry_budget) {}
+        tokens_(options_.retry_budget) {
+    if (options_.timers) options_.timers->make_ready();  // Before the first call: a retry may finish a claim.
+  }
 
   void start(SignedCall call, Callback<void(SignedAnswer)> done) {
     ++calls_;
@@ -151,9 +153,18 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
       authorize(operation);
     } else {
       ++paced_;
-      options_.timers->at(*turn, [core = weak_from_this(), operation] {
-        if (const auto self = core.lock()) self->authorize(operation);
+      later(*turn, operation, &Core::authorize);
+    }
+  }
+
+  // A step after a pause. `timers` may be the caller's: if they refuse, the call fails.
+  void later(Uptime at, const OperationPtr& operation, void (Core::*step)(const OperationPtr&)) {
+    try {
+      options_.timers->at(at, [core = weak_from_this(), operation, step] {
+        if (const auto self = core.lock()) (self.get()->*step)(operation);
       });
+    } catch (const Exception& error) {
+      fail(operation, error.kind(), error.what());
     }
   }
 
@@ -302,9 +313,7 @@ class SignedClient::Core : public std::enable_shared_from_this<Core> {
       return fail(operation, ErrorKind::unavailable, what);
     }
     if (!options_.timers) return begin(operation);
-    options_.timers->at(at, [core = weak_from_this(), operation] {
-      if (const auto self = core.lock()) self->begin(operation);
-    });
+    later(at, operation, &Core::begin);
   }
 
   [[nodiscard]] Uptime pause(std::uint32_t attempts) const noexcept {

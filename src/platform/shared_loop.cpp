@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds look_again{100};  // If another thread had t
 }  // namespace
 
 void SharedLoop::start() {
-  thread_ = start_thread([self = shared_from_this()] { self->work(); });
+  thread_ = start_thread_of("connections", [self = shared_from_this()] { self->work(); });
 }
 
 bool SharedLoop::want() noexcept {

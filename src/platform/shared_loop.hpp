@@ -48,7 +48,7 @@ class SharedLoop : public std::enable_shared_from_this<SharedLoop> {
   virtual ~SharedLoop() = default;
 
   // Starts the loop's own thread, which shares ownership until close(). Call it once, before anything else. Throws
-  // std::system_error if no thread can be started.
+  // Exception(unavailable) if no thread can be started.
   void start();
 
   // Announces new work. Call it from any thread, after the work was put where arrive() finds it. True: another thread

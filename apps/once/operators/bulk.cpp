@@ -190,9 +190,15 @@ struct BulkActs::Bulk {
 };
 
 BulkActs::BulkActs(const StoreAccess& access, Service& service, std::shared_ptr<Clock> clock)
-    : access_(access), service_(service), clock_(std::move(clock)), planner_([this] { make_plans(); }), runner_([this] {
-        carry_out_plans();
-      }) {}
+    : access_(access), service_(service), clock_(std::move(clock)) {
+  try {
+    planner_ = std::jthread([this] { make_plans(); });
+    runner_ = std::jthread([this] { carry_out_plans(); });
+  } catch (...) {  // At the limit of threads: the first one must not wait for work for ever.
+    stop_all();
+    throw;
+  }
+}
 
 BulkActs::~BulkActs() { stop_all(); }
 

@@ -182,7 +182,12 @@ Operators::Operators(StoreAccess access, const AdminToken& token, OverviewSource
       events_(
           access_.store, sources_, {}, [this](std::string_view id) { return bulk_->line(id); },
           [this](const Record& record) { return service_json(service_, record); }) {
-  for (Lane* const lane : {&store_lane_, &service_lane_}) lane->worker = std::jthread([this, lane] { work(*lane); });
+  try {
+    for (Lane* const lane : {&store_lane_, &service_lane_}) lane->worker = std::jthread([this, lane] { work(*lane); });
+  } catch (...) {  // At the limit of threads: the first one must not wait for requests for ever.
+    stop();
+    throw;
+  }
 }
 
 Operators::~Operators() { stop(); }

@@ -126,6 +126,7 @@ class Poller::State : public std::enable_shared_from_this<State> {
                .input_without = options_.input_without}) {}
 
   void run() {
+    timers().make_ready();  // Before a message is received.
     find_queue();
     bool unanswered = false;
     {

@@ -172,11 +172,7 @@ class PostgresqlStore final : public Store {
         gate_(std::make_unique<PostgresqlGate>(options)),
         companions_(std::make_unique<Companions>(options, target)),
         io_(std::make_unique<std::shared_ptr<Io>>(std::make_shared<Io>(std::move(options), std::move(target)))) {
-    try {
-      (*io_)->start();
-    } catch (const std::system_error& error) {
-      throw Exception(ErrorKind::unavailable, core_->name + ": no thread for connections: " + error.what());
-    }
+    (*io_)->start();
   }
 
   PostgresqlStore(const PostgresqlStore&) = delete;
