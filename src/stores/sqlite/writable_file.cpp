@@ -206,7 +206,7 @@ void WritableFile::checkpoint() {
   if (checkpoint_due()) copy_log();
 }
 
-// True if all of it was copied: then the next transaction restarts the log.
+// True if all of it was copied: then the next transaction restarts the log, unless some reader still needs it.
 bool WritableFile::copy_log() {
   if (!connection_) return false;
   int pages = 0;
@@ -224,14 +224,26 @@ bool WritableFile::copy_log() {
 }
 
 void WritableFile::cut_log() {
+  const int code = end_log(SQLITE_CHECKPOINT_TRUNCATE);
+  if (code != SQLITE_OK) throw connection_->connection().error(code);
+}
+
+// For SQLITE_OK, all of it was copied and no reader needs it: the next transaction restarts it.
+int WritableFile::end_log(int mode) {
   Connection& connection = connection_->connection();
   sqlite3_busy_timeout(connection.raw(), 0);  // Other programs wait for our lock.
-  const int code = sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  const int code = sqlite3_wal_checkpoint_v2(connection.raw(), nullptr, mode, nullptr, nullptr);
   sqlite3_busy_timeout(connection.raw(), static_cast<int>(file_.options().busy_timeout.count()));
-  if (code != SQLITE_OK) throw connection.error(code);
-  checkpoint_at_ = file_.options().checkpoint_pages;
-  log_pages_ = 0;
+  if (code == SQLITE_OK) {
+    checkpoint_at_ = file_.options().checkpoint_pages;
+    log_pages_ = 0;
+  }
+  return code;
 }
+
+// Whether the next write begins the log anew. A reader that came before a copy keeps the log, and so its length: then
+// the claim would still fit, and its finish would not.
+bool WritableFile::begins_anew() { return connection_ && end_log(SQLITE_CHECKPOINT_RESTART) == SQLITE_OK; }
 
 std::uint64_t WritableFile::log_bytes() {
   constexpr std::uint64_t frame_bytes = 4096 + 24;  // sqlite.org/fileformat2.html#walformat
@@ -264,12 +276,12 @@ int WritableFile::reserve_log() {
 
 std::string WritableFile::why_no_room_for_claims() {
   int reason = reserve_log();
-  if (reason != 0 && copy_log()) reason = 0;  // The log is used anew from its beginning.
+  if (reason != 0 && begins_anew()) reason = 0;
   if (reason != 0) {
     return "sqlite store " + file_.path() + ": no space left to keep how an operation ends (" + std::strerror(reason) +
            "): free some, then try again";
   }
-  if (can_grow_by(finish_bytes, false) || (copy_log() && can_grow_by(finish_bytes, true))) return {};
+  if (can_grow_by(finish_bytes, false) || (begins_anew() && can_grow_by(finish_bytes, true))) return {};
   return "sqlite store " + file_.path() + ": no room is left to keep how an operation ends" + file_size_limit_text() +
          ": raise the limit";
 }

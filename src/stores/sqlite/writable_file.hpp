@@ -74,8 +74,8 @@ class WritableFile {
   // Before a claim: why there is no room left for its finish too, on the disk, in a quota, or below the limit on the
   // size of files. Empty: there is, and some is reserved behind the log. It may copy the log, to make room.
   [[nodiscard]] std::string why_no_room_for_claims();
-  // Whether the files stay below the limit if they grow by this much. A log that was copied whole begins anew with the
-  // next write, although its length stays.
+  // Whether the files stay below the limit if they grow by this much. A log that was copied whole, and that no reader
+  // needs, begins anew with the next write, although its length stays.
   [[nodiscard]] bool can_grow_by(std::uint64_t bytes, bool log_begins_anew);
   // Why the last copy failed, or empty. From any thread.
   [[nodiscard]] std::string checkpoint_error() const;
@@ -89,6 +89,8 @@ class WritableFile {
   void note_synced(const SyncedLog& synced) noexcept;
   void note_time_if_due();
   bool copy_log();
+  [[nodiscard]] int end_log(int mode);
+  [[nodiscard]] bool begins_anew();
   [[nodiscard]] std::uint64_t log_bytes();
   [[nodiscard]] int reserve_log();
   void index_if_more_than(std::size_t few);
