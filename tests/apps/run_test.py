@@ -510,7 +510,43 @@ class Identity(Case):
         self.expect(run(DAY="monday"), 0)
         self.expect(run(DAY="monday", OTHER="x"), 0)
         self.expect(run(DAY="tuesday"), 241)
-        self.expect(run(), 241)
+        self.expect(run(DAY=""), 241)
+
+    def test_a_fingerprint_that_selects_nothing_is_refused(self):
+        command = ["--", "sh", "-c", "echo x >>ran"]
+        empty = self.path("empty")
+        empty.touch()
+        for key, words, missing in (("a", "env:AMUONT", b"env:AMUONT"), ("b", "args,env:PATH,env:AMUONT", b"env:AMUONT"),
+                                    ("c", "stdin", b"stdin"), ("d", "args,stdin", b"stdin")):
+            for source in (subprocess.DEVNULL, open(empty, "rb")):
+                with self.subTest(words=words):
+                    run = ["run", "--key", key, "--fingerprint", words]
+                    said = missing + b" selects nothing"
+                    self.expect(self.once(*run, *command, stdin=source), 64, b"", said)
+                    self.assertEqual(self.runs(), 0)
+                    self.expect(self.once("show", "--key", key), 239)
+                if source != subprocess.DEVNULL:
+                    source.close()
+        # Chosen. A variable that is unset differs from one that is empty.
+        chosen = ["run", "--key", "a", "--fingerprint", "env:AMOUNT,stdin", "--allow-null-parts", *command]
+        for _ in range(2):
+            self.expect(self.once(*chosen, stdin=subprocess.DEVNULL), 0)
+        self.assertEqual(self.runs(), 1)
+        self.expect(self.once(*chosen, stdin=subprocess.DEVNULL, env={**self.env, "AMOUNT": ""}), 241)
+        self.expect(self.once(*chosen, input=b"x"), 241)
+
+    def test_a_source_without_a_key_is_refused(self):
+        for name, content in (("empty", b""), ("line", b"\n"), ("lines", b"\r\n\n")):
+            with self.subTest(content=content):
+                self.path(name).write_bytes(content)
+                command = ["--", "touch", "ran"]
+                self.expect(self.once("run", "--key-file", name, *command), 64)
+                with open(self.path(name), "rb") as file:
+                    self.expect(self.once("run", "--key-file", "-", *command, stdin=file), 64)
+        for words in (["--key", ""], ["--key-hex", ""], ["--key-file", "missing"], ["--key-file", os.devnull]):
+            with self.subTest(words=words):
+                self.expect(self.once("run", *words, "--", "touch", "ran"), 64)
+        self.assertFalse(self.path("ran").exists())
 
     def test_standard_input(self):
         command = ["run", "--key", "k", "--fingerprint", "stdin", "--", "sh", "-c", "echo x >>ran; cat"]

@@ -71,6 +71,7 @@ struct RunOptions : WorkOptions {
   std::string output_wait = "1s";
   std::string derive_name = "command";
   std::string metrics_file;  // Empty: none.
+  bool allow_null_parts = false;
   bool no_output = false;
   bool drain_input = false;
   bool no_sweep = false;
@@ -123,6 +124,7 @@ RunPlan plan_of(const RunOptions& options) {
                .output_wait = parse_duration(options.output_wait, "--output-wait"),
                .reconcile_settle = settle_of(options, policy),
                .reconcile_timeout = parse_duration(options.reconcile_timeout, "--reconcile-timeout")};
+  plan.parts.allow_null_parts = options.allow_null_parts;
   if (is(options.keep_input, "stdin") && !plan.parts.input) {
     misuse("--keep-input stdin keeps what --fingerprint stdin has read: add that, as in --fingerprint args,stdin");
   }
@@ -181,6 +183,7 @@ class Run {
                             : filters()                    ? most_filtered_input
                                                            : Record::max_input_bytes);
     }
+    fingerprint_ = fingerprint_of(plan_.parts, command_, input_);
     if (options_.verbose) {
       const std::string told = told_variables(options_, options_.wait);
       if (!told.empty()) say("from the environment: " + told);
@@ -445,7 +448,7 @@ class Run {
 
   Begin begin_with(Engine& engine) {
     Request request{.key = plan_.key,
-                    .fingerprint = fingerprint_of(plan_.parts, command_, input_.digest),
+                    .fingerprint = fingerprint_,
                     .policy = plan_.policy,
                     .holder = {},
                     .label = std::string(plan_.key.name()),
@@ -870,6 +873,7 @@ class Run {
   const Spans spans_{span_options(SpanKind::internal, SpanKind::internal)};
   RunPlan plan_;
   Input input_;
+  Fingerprint fingerprint_;
   Signals* signals_ = nullptr;
   std::unique_ptr<PreparedCommand> prepared_;
   bool has_run_ = false;  // The command was begun.
@@ -956,6 +960,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--fingerprint", options->fingerprint,
                   "What a retry must repeat: a list of args, stdin and env:NAME, as in args,env:USER; or none")
       ->capture_default_str();
+  run->add_flag("--allow-null-parts", options->allow_null_parts,
+                "Accept parts of --fingerprint that select nothing: unset variables, empty standard input");
   run->add_option("--output-limit", options->output_limit, "Keep output up to this size in the store")
       ->capture_default_str();
   run->add_option("--offload-limit", options->offload_limit,

@@ -87,6 +87,8 @@ Key key_of(const KeyOptions& options) {
              " bytes: use its digest instead, as sha256sum prints it");
     }
     if (error != 0) misuse("cannot read the key from " + escaped(options.file) + ": " + std::strerror(error));
+    // As `echo "$ORDER" >FILE` makes it without ORDER.
+    if (name.find_first_not_of("\r\n") == std::string::npos) misuse("there is no key in " + escaped(options.file));
     return {options.scope, name};
   }
   return {options.scope, options.text};
@@ -168,9 +170,13 @@ Input digest_input(int fd, const std::string& directory, std::uint64_t limit, st
   return input;
 }
 
-Fingerprint fingerprint_of(const FingerprintParts& parts, const std::vector<std::string>& command,
-                           const Sha256& input) {
+Fingerprint fingerprint_of(const FingerprintParts& parts, const std::vector<std::string>& command, const Input& input) {
   if (!parts.arguments && !parts.input && parts.variables.empty()) return {};
+  const auto refuse_nothing = [&](const std::string& part, const std::string& why) {
+    if (parts.allow_null_parts) return;
+    misuse("--fingerprint: " + escaped(part) + " selects nothing, because " + why +
+           ": correct it, leave it out of --fingerprint, or accept this with --allow-null-parts");
+  };
   std::string text = "once run 1\n";
   if (parts.arguments) {
     for (const std::string& argument : command) append_part(text, "arg", argument);
@@ -179,8 +185,10 @@ Fingerprint fingerprint_of(const FingerprintParts& parts, const std::vector<std:
     append_part(text, "env", name);
     const char* const value = std::getenv(name.c_str());
     if (value != nullptr) append_part(text, "value", value);  // Unset and empty are not the same.
+    if (value == nullptr) refuse_nothing("env:" + name, "the variable is not set");
   }
-  if (parts.input) append_part(text, "stdin", to_hex(input));
+  if (parts.input && input.bytes == 0) refuse_nothing("stdin", "standard input is empty");
+  if (parts.input) append_part(text, "stdin", to_hex(input.digest));
   return Fingerprint::of(text);
 }
 

@@ -49,6 +49,7 @@ struct FingerprintParts {
   bool arguments = false;
   bool input = false;
   std::vector<std::string> variables;
+  bool allow_null_parts = false;
 };
 
 // "args", "stdin", "env:NAME", separated by commas, or "none". Throws Exception(misuse).
@@ -67,7 +68,9 @@ struct Input {
 // Throws Exception: misuse above `limit` bytes, unavailable if it cannot be read or copied.
 Input digest_input(int fd, const std::string& directory, std::uint64_t limit, std::size_t keep = 0);
 
-// Empty without parts.
-Fingerprint fingerprint_of(const FingerprintParts& parts, const std::vector<std::string>& command, const Sha256& input);
+// Empty without parts. Throws Exception(misuse) for a part that selects nothing, unless that is allowed: a variable
+// that is not set (perhaps its name is mistyped), and standard input without a byte. `env:AMUONT` would be the same for
+// all.
+Fingerprint fingerprint_of(const FingerprintParts& parts, const std::vector<std::string>& command, const Input& input);
 
 }  // namespace once::cli
