@@ -390,13 +390,14 @@ class Lost(Stopping):
         process, command = self.start_slow(script=FAMILY, lease="6s")
         child = self.pid_in("child")
         self.stop(process)
-        # Nobody renews the lease: the guard ends the command before anybody else may begin.
-        wait_until(lambda: not alive(command) and not alive(child), "command and child are gone")
+        # Nobody renews the lease: the guard pauses the command before anybody else may begin.
+        wait_until(lambda: stopped(command) and stopped(child), "command and child are paused")
         self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--", "echo", "other"), 0,
                     b"other\n")
         process.send_signal(signal.SIGCONT)
         process.communicate()
         self.assertEqual(process.returncode, 248)
+        self.assertFalse(alive(command) or alive(child))
 
     def test_once_itself_is_stopped_between_its_claim_and_the_command(self):
         """It says that the command begins, and waits: nobody reads that. Meanwhile another one does the work."""
@@ -487,6 +488,19 @@ class Asleep(Stopping):
         self.open_gate("go")
         self.assertEqual(process.communicate()[0], b"out\ngo\n")
         self.assertEqual((process.returncode, self.show("k")["attempt"]), (0, 1))
+
+    def test_once_may_be_stopped_for_many_leases(self):
+        process, command, child = self.start_family(lease="2s")
+        self.stop(process)
+        wait_until(lambda: stopped(command) and stopped(child), "the guard pauses both")
+        paused = time.monotonic()
+        wait_until(lambda: time.monotonic() > paused + 6, "three more leases are over")
+        self.assertTrue(stopped(command) and stopped(child))
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not stopped(command) and not stopped(child), "both go on")
+        self.open_gate("go")
+        self.assertEqual(process.communicate()[0], b"out\ngo\n")
+        self.assertEqual((process.returncode, self.show("k")["attempt"], self.runs("finished")), (0, 1, 1))
 
     def test_what_was_stopped_before_stays_so(self):
         process, command, child = self.start_family(lease="10s")

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -288,7 +289,8 @@ class GuardLoop {
       give_up_at_ = now + patience_;
     }
     if (is_paused_) {
-      if (now >= give_up_at_ + patience_) give_up_at_ = now + patience_;  // It slept again.
+      // It slept again, or `once` is still stopped: it cannot have tried to renew the lease.
+      if (now >= give_up_at_ + patience_ || is_stopped(state_of_once().value_or('?'))) give_up_at_ = now + patience_;
       pause_all();
       if (now < give_up_at_) return wake_at(std::min(give_up_at_, now + pause_again_ns));
       end_by(0);
@@ -318,11 +320,18 @@ class GuardLoop {
   // `once` is stopped. On a busy machine the timer is a little late too; then the command has half of its time to end.
   [[nodiscard]] bool is_unrenewable(std::int64_t now) const noexcept {
     if (ending_ || alone_ || patience_ <= 0 || now < term_at_) return false;
+    const std::optional<char> state = state_of_once();
+    if (!state) return false;  // Not all descendants could be paused.
+    return now >= term_at_ + (kill_at_ - term_at_) / 2 || is_stopped(*state);
+  }
+
+  // Empty without a /proc of this PID namespace.
+  [[nodiscard]] static std::optional<char> state_of_once() noexcept {
     const int directory = open_our_proc();
-    if (directory < 0) return false;  // Not all descendants could be paused.
+    if (directory < 0) return std::nullopt;
     const char state = stat_of(directory, getppid()).state;
     close(directory);
-    return now >= term_at_ + (kill_at_ - term_at_) / 2 || is_stopped(state);
+    return state;
   }
 
   static bool is_stopped(char state) noexcept { return state == 'T' || state == 't'; }

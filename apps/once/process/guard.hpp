@@ -4,8 +4,8 @@
 // - They are ended in time even if `once` itself is stopped or stuck.
 // The lease may end while the host sleeps, or while `once` is stopped. Nobody could renew it then, and perhaps nobody
 // else took the claim. So the guard pauses the command and all its processes (SIGSTOP) rather than ending them. It
-// continues them (SIGCONT) when `once` has renewed the lease, and kills them if the claim is lost, `once` dies, or one
-// more lease is over. For example:
+// continues them (SIGCONT) when `once` has renewed the lease, and kills them if the claim is lost, `once` dies, or has
+// tried for one more lease. While `once` is stopped it tries nothing, and they stay paused. For example:
 //
 // 1. A laptop sleeps for an hour. Its backup has a lease of 30 s.
 // 2. It wakes. The guard's timer comes too late, so the guard pauses the backup.
