@@ -33,6 +33,7 @@
 #include "output/progress.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "platform/host_boot.hpp"
 #include "platform/wait.hpp"
 #include "settings/access.hpp"
 #include "text/rfc3339.hpp"
@@ -245,6 +246,17 @@ class Examination {
                                      (ahead < Millis{0} ? " behind" : " ahead of") + " the host's, and is converted");
   }
 
+  // Of a store that was opened only to be read, where no program may write to it.
+  static std::string why_not_compared() {
+    std::string why = "the boot id of the host could not be read";
+    try {
+      static_cast<void>(host_boot());
+    } catch (const Exception& error) {
+      why = error.what();
+    }
+    return why + ". Programs that claim keys refuse to open the file here";
+  }
+
   void look_at_clock() {
     constexpr Millis most{1'000};
     if (false_time_) {
@@ -264,7 +276,10 @@ class Examination {
     std::string text = "the store's time is " + show_duration(std::chrono::abs(ahead)) +
                        (ahead < Millis{0} ? " behind" : " ahead of") + " this host's clock" +
                        (told->error > Millis{0} ? ", give or take " + show_duration(told->error) : "");
-    if (const auto status = stores::sqlite_status(*access_.store)) text += compared(*status);
+    if (const auto status = stores::sqlite_status(*access_.store)) {
+      if (status->boot_id.empty()) return add(Grade::problem, "clock", why_not_compared());
+      text += compared(*status);
+    }
     if (std::chrono::abs(ahead) > most) {
       add(Grade::note, "clock",
           text + ". Leases are safe, because they are counted by the store's time, but the times shown here are off");
