@@ -222,6 +222,113 @@ TEST_F(SqliteFaults, ClaimWithoutRoomForItsFinishIsRefused) {
   EXPECT_EQ(replay.status, AnswerStatus::refused) << replay.error.message;
 }
 
+// Whoever is first at the store, root too, does not lock out those whose directory or database it is.
+class SqliteOwners : public SqliteFaults {
+ protected:
+  SqliteOwners() : umask_(umask(0777)) {}
+  ~SqliteOwners() override { umask(umask_); }
+
+  // Root can look as another user would. Others have only themselves.
+  static constexpr uid_t owner_for_root = 51'234;
+  static uid_t owner() { return geteuid() == 0 ? owner_for_root : geteuid(); }
+  static void give(const std::filesystem::path& path, mode_t mode) {
+    ASSERT_EQ(chown(path.c_str(), owner(), static_cast<gid_t>(-1)), 0);
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+  }
+  static void expect_owners(const std::filesystem::path& path, mode_t mode) {
+    struct stat found {};
+    ASSERT_EQ(stat(path.c_str(), &found), 0) << path;
+    EXPECT_EQ(found.st_uid, owner()) << path;
+    EXPECT_EQ(found.st_mode & 07777, mode) << path;
+  }
+
+ private:
+  const mode_t umask_;
+};
+
+TEST_F(SqliteOwners, NewFilesAndDirectoriesBelongToTheDirectorysOwner) {
+  const std::filesystem::path home = std::filesystem::path(scratch_.file()).parent_path();
+  give(home, 0700);
+  const std::string file = home / "state" / "once" / "new.db";
+  const auto store = make_sqlite_store({.path = file, .create_directories = true});
+  put(*store, "k#1");
+  for (const char* made : {"state", "state/once"}) expect_owners(home / made, 0700);
+  for (const char* end : {"", "-lock", "-wal", "-shm"}) expect_owners(file + end, 0600);
+}
+
+// As after a restore, which brings only the database.
+TEST_F(SqliteOwners, SideFilesBelongToTheDatabasesOwner) {
+  const std::string file = scratch_.file();
+  put(*open(), "k#1");
+  Shell(file, Shell::Close::tidy).run("SELECT count(*) FROM records");
+  for (const char* end : {"-lock", "-wal", "-shm"}) std::filesystem::remove(file + end);
+  give(file, 0640);
+  const auto store = open();
+  put(*store, "k#2");
+  for (const char* end : {"", "-lock", "-wal", "-shm"}) expect_owners(file + end, 0640);
+}
+
+// RLIMIT_FSIZE of this process, until it is destroyed.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit{bytes, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+enum class Reader { none, never_ends, begins_before_each_claim };
+
+// Claims and finishes one operation after another below this limit. Returns how many claims were made: each of them
+// must have been finished.
+int claims_below(rlim_t limit, Reader reader) {
+  constexpr int calls = 40;
+  const Scratch scratch;
+  const auto store = make_sqlite_store({.path = scratch.file()});
+  EXPECT_EQ(blocking::insert(*store, plain_record("first#1")).status, Answer::Status::done);
+  Shell shell(scratch.file());
+  const auto read = [&] { shell.run("BEGIN; SELECT count(*) FROM records"); };
+  if (reader == Reader::never_ends) read();
+  const FileSizeLimit small(limit);
+  int claims = 0;
+  for (int i = 0; i < calls; ++i) {
+    if (reader == Reader::begins_before_each_claim) read();
+    Record record = plain_record("k#" + std::to_string(i));
+    const Answer claim = blocking::insert(*store, record);
+    if (claim.status == Answer::Status::done) {
+      ++claims;
+      const Seen seen = seen_of(record, claim.place);
+      record.state = State::completed;
+      record.revision = revision_of(2);
+      record.result = Result::inlined(std::string(1000, 'x'));
+      const Answer finish = blocking::replace(*store, record, seen);
+      EXPECT_EQ(finish.status, Answer::Status::done) << limit << ", call " << i << ": " << finish.error.message;
+    } else {
+      EXPECT_EQ(claim.error.kind, ErrorKind::unavailable) << limit << ": " << claim.error.message;
+      EXPECT_THAT(claim.error.message, HasSubstr("RLIMIT_FSIZE")) << limit;
+    }
+    if (reader == Reader::begins_before_each_claim) shell.run("COMMIT");
+  }
+  return claims;
+}
+
+TEST_F(SqliteFaults, ClaimsBelowAFileSizeLimitAreFinished) {
+  constexpr rlim_t kib = 1024;
+  for (rlim_t limit = 64 * kib; limit <= 256 * kib; limit += 8 * kib) {
+    const int claims = claims_below(limit, Reader::none);
+    if (limit >= 192 * kib) EXPECT_EQ(claims, 40) << limit << ": the log is copied, and used anew";
+    claims_below(limit, Reader::never_ends);
+    claims_below(limit, Reader::begins_before_each_claim);
+  }
+}
+
 TEST_F(SqliteFaults, ReaderNeedsNoLockFileAndChangesNothing) {
   put(*open(), "a#1");
   std::filesystem::remove(scratch_.file() + "-lock");

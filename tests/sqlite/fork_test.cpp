@@ -1,5 +1,6 @@
 // fork() with an open store: a separate program, because the thread sanitizer allows no thread in the child then.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +26,8 @@
 #include <once/stores/sqlite.hpp>
 #include <once/testing/records.hpp>
 
+#include "engine/core.hpp"
+#include "engine/running.hpp"
 #include "platform/completion_loop.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
@@ -183,6 +186,84 @@ TEST(SqliteFork, AnEngineIsToldAndMayBeDestroyed) {
             }),
             0);
   EXPECT_EQ(run("b"), "b");
+}
+
+// --- The table of running work, in the child of a fork ---
+
+// 1. Thread A runs the work of a key. 2. Another thread forks: A is not there in the child. 3. A thread of the child
+// gets A's place, and its name in the C library. It is not in that work.
+TEST(RunningFork, ChildForgetsWorkOfOtherThreads) {
+  const SoundScratch scratch;
+  const auto core = std::make_shared<EngineCore>(EngineOptions{.store = make_sqlite_store({.path = scratch.file()})});
+  const std::string other_key = "other";
+  const std::string own_key = "own";
+  std::atomic<bool> entered{false};
+  std::atomic<bool> done{false};
+  pthread_t name{};
+  std::thread other([&] {
+    // Not in the thread's stack, which the child uses anew.
+    const auto running = std::make_unique<Running>(*core, other_key);
+    name = pthread_self();
+    entered = true;
+    entered.notify_all();
+    done.wait(false);
+  });
+  entered.wait(false);
+  const Running own(*core, own_key);
+  EXPECT_EQ(in_child([&] {
+              std::atomic<int> same{0};
+              std::atomic<int> refused{0};
+              std::atomic<int> left{8};
+              const auto look = [&] {
+                if (pthread_equal(pthread_self(), name) != 0) ++same;
+                try {
+                  if (Running::refuse_anywhere(*core, other_key)) ++refused;
+                } catch (const Exception&) {
+                  ++refused;
+                }
+                --left;
+                left.notify_all();
+                for (int now = left; now != 0; now = left) left.wait(now);  // All of them have places at one time.
+              };
+              std::vector<std::thread> threads;
+              for (int i = 0; i < 8; ++i) threads.emplace_back(look);
+              for (std::thread& each : threads) each.join();
+              if (same == 0) return 1;
+              if (refused != 0) return 2;
+              try {  // The thread that forked is still in its own work.
+                Running::refuse_here(*core, own_key);
+                return 3;
+              } catch (const Exception& error) {
+                return error.kind() == ErrorKind::misuse ? 0 : 4;
+              }
+            }),
+            0);
+  done = true;
+  done.notify_all();
+  other.join();
+}
+
+TEST(RunningFork, ChildWaitsForNoLockOfTheTable) {
+  const SoundScratch scratch;
+  const auto core = std::make_shared<EngineCore>(EngineOptions{.store = make_sqlite_store({.path = scratch.file()})});
+  const std::string key = "k";
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 4; ++i) {
+    others.emplace_back([&] {
+      while (!stop) const Running running(*core, key);
+    });
+  }
+  for (int child = 0; child < 100; ++child) {
+    EXPECT_EQ(in_child([&] {
+                const Running running(*core, key);
+                return 0;
+              }),
+              0)
+        << child << ": ended by its alarm";
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
 }
 
 // A daemon: the process that has opened the store ends, in order or not, and its child continues.
