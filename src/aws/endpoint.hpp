@@ -41,8 +41,8 @@ struct GivenEndpoint {
 // The given one, AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's endpoint_url for the service, or AWS's own
 // in the region. AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true leaves out those between. AWS's own is the one for FIPS or
 // dual stack if that is asked for: AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT, or the profile. Reads the shared
-// config. Throws Exception(misuse), also for what cannot be honoured: FIPS or dual stack together with a named endpoint,
-// or an account's own endpoint that is required.
+// config. Throws Exception(misuse), also for what cannot be honoured: FIPS or dual stack together with a named
+// endpoint, or an account's own endpoint that is required.
 Endpoint find_endpoint(std::string_view service, std::string_view region, const Environment& environment,
                        std::string_view profile = {}, GivenEndpoint given = {});
 

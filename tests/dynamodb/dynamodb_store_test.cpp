@@ -126,8 +126,8 @@ TEST_F(DynamoDbStore, NoClaimIsMadeWhereAnotherRegionCanMakeItToo) {
     for (int i = 0; i < 2; ++i) {
       const Answer answer = blocking::insert(*store, plain_record("k"));
       EXPECT_EQ(answer.error.kind, ErrorKind::misuse) << table;
-      EXPECT_THAT(answer.error.message, AllOf(HasSubstr("two regions can claim the same key"),
-                                              HasSubstr("allow_eventual=1")));
+      EXPECT_THAT(answer.error.message,
+                  AllOf(HasSubstr("two regions can claim the same key"), HasSubstr("allow_eventual=1")));
     }
     EXPECT_EQ(fake->round_trips("PutItem"), 0U);
     // What was claimed before can be read and ended.

@@ -1,5 +1,5 @@
-// All public headers, in a program that has these macros already, as Qt's qtmetamacros.h, X11's X.h and Xlib.h, and many
-// builds define them. Only compiled.
+// All public headers, in a program that has these macros already, as Qt's qtmetamacros.h, X11's X.h and Xlib.h, and
+// many builds define them. Only compiled.
 #include <httplib.h>  // These two use such names themselves.
 
 #include <pqxx/pqxx>
@@ -61,9 +61,10 @@ int main() {
   const once::Engine other({.store = once::open_store("memory:"), .scope = "shop", .cache_records = 5});
   const auto charge = once::idempotent(engine, {.name = "charge", .policy = {.lease = std::chrono::seconds(5)}},
                                        [](long cents) { return shop::Receipt{.charge = "ch_1", .cents = cents}; });
-  const auto order = once::idempotent(
-      engine, {.name = "order", .key = "id", .input_without = {"cents"}},
-      [](const shop::Order& given, once::Context& context) { return context.step("id", [&given] { return given.id; }); });
+  const auto order = once::idempotent(engine, {.name = "order", .key = "id", .input_without = {"cents"}},
+                                      [](const shop::Order& given, once::Context& context) {
+                                        return context.step("id", [&given] { return given.id; });
+                                      });
   const once::Request request{.key = once::Key("shop", "k"), .policy = once::Policy{.retention = once::keep_forever}};
   const once::http::Endpoint endpoint(engine,
                                       {.principal = once::http::Principal::header("X-Api-Key"), .route = "/charges"});
