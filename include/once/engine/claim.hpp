@@ -22,7 +22,7 @@ class OwnWrites;
 
 class ClaimState;
 class Flights;
-class Handing;
+class Handing;  // src/engine/handing.hpp.
 
 // A finish that is left to a transaction of your own: Claim::hand_out(), Context::hand_out(). The claim is renewed
 // meanwhile, and only the transaction can finish it:

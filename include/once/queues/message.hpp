@@ -36,10 +36,10 @@ struct Message {
   // others with their format. The body is then only a pointer to it, or a notification of SNS with one. Key and
   // fingerprint cannot be taken from such a payload, and the work must fetch it. Empty: the payload is the body.
   struct S3Payload {
-    std::string bucket;  // Empty: the attributes say that the payload is in S3, and the body does not say where.
-    std::string key;
+    std::string bucket = {};  // Empty: the attributes say that the payload is in S3, and the body does not say where.
+    std::string key = {};     // Of the object.
   };
-  [[nodiscard]] std::optional<S3Payload> s3_payload() const;
+  [[nodiscard]] std::optional<S3Payload> s3_payload() const;  // Empty: the body is the payload.
 
   [[nodiscard]] bool is_fifo() const noexcept { return std::string_view(queue_arn).ends_with(".fifo"); }
   // The sender's trace: its attributes traceparent and tracestate, otherwise X-Ray's. Null: none.

@@ -129,8 +129,9 @@ class Execution {
   // request-malformed, and releases the claim.
   void finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done);
   void finish_thrown(const std::exception_ptr& error, std::string_view body, Callback<void(Answer)> done);
+  // These two block. Do not call them from a completion.
   [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error);
-  [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error, std::string_view body);
+  [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error, std::string_view body);  // The same.
   // Whether the handler threw the parse error of nlohmann/json or Boost.JSON because `body`, the request's, is not
   // JSON, although its Content-Type says so, or it begins like JSON. The parse error of another text, such as the
   // response of a service that was called, says nothing about the request. False if EngineOptions::throw_rule decides

@@ -215,31 +215,33 @@ using lambda::BatchOptions;
 using lambda::Order;
 using queues::KeySource;
 using queues::OnDeadEnd;
-using PoisonMessage = queues::PoisonRecord;
+using PoisonMessage = queues::PoisonRecord;  // One that ends without its work: see OnDeadEnd.
 
 // A record of Amazon MSK or another Kafka. https://docs.aws.amazon.com/lambda/latest/dg/with-msk.html
 struct Message {
+  // Kafka allows any name, several times.
   struct Header {
-    std::string name;
-    std::string value;  // The bytes.
+    std::string name = {};   // As it was sent.
+    std::string value = {};  // The bytes.
   };
-  std::string cluster;  // The ARN of the MSK cluster, otherwise the bootstrap servers as the event has them.
-  std::string topic;
-  std::uint32_t partition = 0;
-  std::uint64_t offset = 0;
-  Time timestamp{};                  // As the producer or the broker has set it.
-  std::optional<std::string> key;    // The bytes, or empty.
-  std::optional<std::string> value;  // The bytes. Empty: a tombstone.
-  std::vector<Header> headers;
-  std::string_view json;  // The record as in the event. Valid during the call.
+  std::string cluster = {};     // The ARN of the MSK cluster, otherwise the bootstrap servers as the event has them.
+  std::string topic = {};       // Its name.
+  std::uint32_t partition = 0;  // Of the topic, from 0.
+  std::uint64_t offset = 0;     // In the partition.
+  Time timestamp{};             // As the producer or the broker has set it.
+  std::optional<std::string> key = {};    // The bytes, or empty.
+  std::optional<std::string> value = {};  // The bytes. Empty: a tombstone.
+  std::vector<Header> headers = {};       // In their order.
+  std::string_view json = {};             // The record as in the event. Valid during the call.
 
   [[nodiscard]] const Header* header(std::string_view name) const noexcept;  // The first; null: none.
   // The producer's trace, from its headers traceparent and tracestate. Null: none.
   [[nodiscard]] TracePtr trace() const;
 };
 
-using MessageWork = std::function<Result(const Message&, Context&)>;
+using MessageWork = std::function<Result(const Message&, Context&)>;  // What batch() makes of its handler.
 
+// For batch().
 lambda::Handler batch_of(Engine& engine, BatchOptions options, MessageWork work);
 
 // The same as once::sqs::batch(), for the events of a Kafka cluster. Differences:

@@ -27,7 +27,7 @@ struct Recipe {
   std::string_view file = {};         // "event_bridge".
   std::string_view key = {};          // JMESPath.
   std::string_view fingerprint = {};  // JMESPath. Empty: the key is enough.
-  Over over = Over::event;
+  Over over = Over::event;            // What the expressions are over.
 };
 
 // The event's id, which retries and replays from an archive keep (AWS, "EventBridge event structure").
@@ -121,6 +121,7 @@ inline constexpr Recipe vpc_lattice_v1{
     "raw_path && headers.\"idempotency-key\" && headers.\"x-amzn-lattice-identity\" && [method, raw_path, "
     "headers.\"x-amzn-lattice-identity\", headers.\"idempotency-key\"]",
     "[not_null(query_string_parameters, `null`), not_null(body, `null`)]"};
+// Version 2 has the principal in the event itself.
 inline constexpr Recipe vpc_lattice_v2{"VPC Lattice, version 2", "vpc_lattice_v2",
                                        "requestContext.serviceArn && headers.\"idempotency-key\"[0] && "
                                        "requestContext.identity.principal && [method, path, "
