@@ -21,6 +21,7 @@ namespace httplib_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 httplib::Request charge_request(const std::string& key, const std::string& body = "cents=500") {
   httplib::Request request;
@@ -99,8 +100,9 @@ TEST_F(HttplibTest, RepeatedHeadersAreKept) {
   for (int i = 0; i < 2; ++i) {
     const httplib::Response response = call(handler, charge_request("k"));
     EXPECT_EQ(response.status, 202);
-    EXPECT_EQ(response.get_header_value_count("X-Tag"), 2U);
-    EXPECT_EQ(response.get_header_value("X-Tag", 1), "2");
+    std::vector<std::string> tags;  // 0.18 keeps them in no particular order.
+    for (auto [tag, end] = response.headers.equal_range("X-Tag"); tag != end; ++tag) tags.push_back(tag->second);
+    EXPECT_THAT(tags, UnorderedElementsAre("1", "2"));
   }
 }
 
