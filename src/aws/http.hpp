@@ -16,22 +16,22 @@
 namespace once::aws {
 
 struct HttpRequest {
-  std::string method;  // "POST". Not HEAD, whose answer has no body.
+  std::string method = {};  // "POST". Not HEAD, whose answer has no body.
   bool tls = true;
-  std::string host;  // A name or address, without port.
+  std::string host = {};  // A name or address, without port.
   std::uint16_t port = 443;
-  std::string target;                                        // "/": path and query, encoded.
-  std::vector<std::pair<std::string, std::string>> headers;  // Without Content-Length, which is added.
-  std::string body;
+  std::string target = {};                                        // "/": path and query, encoded.
+  std::vector<std::pair<std::string, std::string>> headers = {};  // Without Content-Length, which is added.
+  std::string body = {};
   Millis timeout{5'000};  // For the whole exchange, connecting included.
 };
 
 struct HttpAnswer {
   int status = 0;
-  std::vector<std::pair<std::string, std::string>> headers;  // Names in lower case.
-  std::string body;
-  std::optional<Error> error;  // unavailable: no byte of the request was written. in_doubt: it may have arrived.
-                               // misuse: it cannot work (invalid certificate, malformed name).
+  std::vector<std::pair<std::string, std::string>> headers = {};  // Names in lower case.
+  std::string body = {};
+  std::optional<Error> error = {};  // unavailable: no byte of the request was written. in_doubt: it may have arrived.
+                                    // misuse: it cannot work (invalid certificate, malformed name).
 
   // The first header of that name (in lower case), or empty.
   [[nodiscard]] std::string_view header(std::string_view name) const noexcept {

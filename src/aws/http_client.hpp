@@ -22,7 +22,7 @@ struct HttpClientOptions {
   std::size_t max_body_bytes = std::size_t{64} << 20U;  // Of an answer.
   // A PEM file with the certificates to trust. Empty: AWS_CA_BUNDLE, otherwise SSL_CERT_FILE and SSL_CERT_DIR,
   // otherwise the system's. Read for the first TLS connection.
-  std::string ca_file;
+  std::string ca_file = {};
 };
 
 // Nothing is sent twice: an exchange that fails after a written byte is in_doubt. Answers end by Content-Length, by

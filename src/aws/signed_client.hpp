@@ -30,9 +30,9 @@ struct ServiceTraits {
 
 struct SignedCall {
   std::string method = "POST";
-  std::string target;  // Path and query, encoded, with the endpoint's path.
-  std::vector<std::pair<std::string, std::string>> headers;
-  std::string body;
+  std::string target = {};  // Path and query, encoded, with the endpoint's path.
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  std::string body = {};
   bool repeatable = false;          // As in Call.
   std::uint32_t attempts_made = 0;  // Requests of the earlier call that this one continues.
 };

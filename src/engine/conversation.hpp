@@ -26,7 +26,7 @@ class Conversation {
       seen,    // `record` is stored.
     };
     Kind kind = Kind::insert;
-    std::shared_ptr<const Record> record;
+    std::shared_ptr<const Record> record = {};
     std::uint64_t place = 0;
     Uptime now{};  // insert: the uptime a moment ago. 0: not known.
   };

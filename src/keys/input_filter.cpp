@@ -35,7 +35,7 @@ struct Link {
     flattened,  // The second half of []: the elements of an array, or else the value itself.
   };
   Kind kind = Kind::member;
-  std::string name;
+  std::string name = {};
   long index = 0;
 };
 using Path = std::vector<Link>;

@@ -19,10 +19,10 @@ std::span<const Member*> sort_members(std::span<const Member*> members);
 // Differences of other formats. The default is RFC 8785.
 struct Style {
   std::string_view digits = lower_digits;  // Of \uXXXX.
-  std::string_view also;                   // ASCII characters that are written as \uXXXX.
+  std::string_view also = {};              // ASCII characters that are written as \uXXXX.
   bool ascii = false;                      // Everything else outside 0x20 to 0x7E too.
   bool short_quote = true;                 // \" rather than \u0022.
-  std::string_view surrogate;              // Replaces a lone surrogate; empty: its escape.
+  std::string_view surrogate = {};         // Replaces a lone surrogate; empty: its escape.
   bool spaced = false;                     // A blank after each ',' and ':'.
   void (*number)(std::string_view text, std::string& out) = append_number;
   // Sorts an object's members, and returns those to write. Null: all, unsorted.

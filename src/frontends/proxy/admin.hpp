@@ -23,8 +23,8 @@ namespace once::proxy {
 inline constexpr Millis most_admin_patience{5'000};
 
 struct AdminPages {
-  std::shared_ptr<const tls::ServerContext> certificate;  // Null: no TLS. Replaced on the loop's thread only.
-  Millis patience{0};                                     // For reading a request, and for each write of an answer.
+  std::shared_ptr<const tls::ServerContext> certificate = {};  // Null: no TLS. Replaced on the loop's thread only.
+  Millis patience{0};  // For reading a request, and for each write of an answer.
   Engine* engine = nullptr;
   std::function<std::string()> unready;  // Why it is not ready, or "". May be empty.
   std::function<std::string()> metrics;
@@ -32,7 +32,7 @@ struct AdminPages {
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;            // May be empty.
   // Open connections, and those without a complete request, oldest first.
   std::size_t connections = 0;
-  std::list<Connection*> reading;
+  std::list<Connection*> reading = {};
 };
 
 // One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 as AdminPages::unready says

@@ -101,7 +101,7 @@ using JobPtr = std::shared_ptr<Job>;
 // What to do with a message that is processed.
 struct Settlement {
   bool remove = false;
-  std::optional<Millis> hide;  // Visible again after this time. Neither: unchanged.
+  std::optional<Millis> hide = {};  // Visible again after this time. Neither: unchanged.
 };
 
 }  // namespace
@@ -540,11 +540,11 @@ class Poller::State : public std::enable_shared_from_this<State> {
 
   struct Processed {
     RecordEnd end = RecordEnd::executed;
-    Settlement settlement;
+    Settlement settlement = {};
     bool parked = false;
     bool released = false;  // It may begin at once.
     bool pauses = false;    // The store or the service does not answer: no other message would succeed.
-    std::string why;
+    std::string why = {};
   };
 
   static Processed done(RecordEnd end) { return {.end = end, .settlement = {.remove = true}}; }

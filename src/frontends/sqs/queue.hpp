@@ -36,7 +36,7 @@ struct QueueBacklog {
   std::uint64_t visible = 0;
   std::uint64_t hidden = 0;  // Received, and not deleted yet.
   std::uint64_t delayed = 0;
-  std::string dead_letter_queue;  // Its name, or empty.
+  std::string dead_letter_queue = {};  // Its name, or empty.
 };
 QueueBacklog read_backlog(const aws::Reply& reply);
 struct ReceivedMessage {

@@ -44,20 +44,20 @@ struct Node {
     slice,     // [start:stop:step]
   };
   Op op = Op::current;
-  std::string text;
+  std::string text = {};
   long index = 0;
-  json::Value value;
+  json::Value value = {};
   Function function = Function::abs;
-  std::optional<long> start;
-  std::optional<long> stop;
+  std::optional<long> start = {};
+  std::optional<long> stop = {};
   long step = 1;
-  std::vector<std::string> names;
-  std::vector<NodePtr> children;
+  std::vector<std::string> names = {};
+  std::vector<NodePtr> children = {};
 };
 
 struct Expression {
   std::unique_ptr<std::pmr::monotonic_buffer_resource> arena;  // Owns the literals.
-  NodePtr root;
+  NodePtr root = {};
   bool plain =
       true;  // Without projections, filters, comparisons, literals in ``, and functions other than powertools_*.
 };

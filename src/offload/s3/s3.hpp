@@ -13,10 +13,10 @@ class HttpClient;
 namespace once {
 
 struct S3Ports {
-  std::shared_ptr<aws::HttpClient> http;
-  std::shared_ptr<Clock> clock;
-  std::shared_ptr<Timers> timers;
-  std::shared_ptr<Random> random;
+  std::shared_ptr<aws::HttpClient> http = {};
+  std::shared_ptr<Clock> clock = {};
+  std::shared_ptr<Timers> timers = {};
+  std::shared_ptr<Random> random = {};
 };
 
 // `options.credentials` must be set.

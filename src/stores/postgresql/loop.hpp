@@ -108,9 +108,9 @@ class Lane {
   struct Unit {
     std::size_t begin = 0;
     std::size_t end = 0;
-    std::optional<Failure> failure;
-    std::optional<std::size_t> failed;  // The member; empty: the unit itself.
-    bool late = false;                  // The error came after all answers, instead of the Sync.
+    std::optional<Failure> failure = {};
+    std::optional<std::size_t> failed = {};  // The member; empty: the unit itself.
+    bool late = false;                       // The error came after all answers, instead of the Sync.
   };
 
   void connect();
