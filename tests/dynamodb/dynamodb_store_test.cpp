@@ -131,12 +131,12 @@ TEST_F(DynamoDbStore, NoClaimIsMadeWhereAnotherRegionCanMakeItToo) {
     }
     EXPECT_EQ(fake->round_trips("PutItem"), 0U);
     // What was claimed before can be read and ended.
-    EXPECT_EQ(blocking::get(*store, "k").status, Answer::Status::done);
+    EXPECT_EQ(blocking::get(*store, "k").status, AnswerStatus::done);
   }
   EXPECT_THAT(blocking::insert(*open(), plain_record("k")).error.message, HasSubstr("version 2017.11.29"));
   options.allow_eventual = true;
   fake->reset_round_trips();
-  EXPECT_EQ(blocking::insert(*open(), plain_record("chosen")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*open(), plain_record("chosen")).status, AnswerStatus::done);
   EXPECT_EQ(fake->round_trips(), (Trips{{"PutItem", 1}}));
 }
 
@@ -148,7 +148,7 @@ TEST_F(DynamoDbStore, OtherTablesAreAskedAboutOnce) {
   int keys = 0;
   const auto insert = [&](Store& store) {
     const std::string key = "k" + std::to_string(++keys);
-    EXPECT_EQ(blocking::insert(store, plain_record(key)).status, Answer::Status::done) << described.answer.body;
+    EXPECT_EQ(blocking::insert(store, plain_record(key)).status, AnswerStatus::done) << described.answer.body;
   };
   for (const auto& [status, body] : std::vector<std::pair<int, std::string>>{
            {200, R"({"Table":{"TableStatus":"ACTIVE","Replicas":[]}})"},

@@ -165,7 +165,7 @@ TEST(DynamoDbWire, SnapshotAndRestoreRenewConnectionsCredentialsAndTime) {
       },
       system_clock(), system_random());
   const auto store = stores::make_dynamodb_store(options);
-  EXPECT_EQ(blocking::insert(*store, plain_record("k")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, plain_record("k")).status, AnswerStatus::done);
   std::uint64_t times = 1;
   for (const auto& [happens, key] : {std::pair(&before_snapshot, &second), std::pair(&after_restore, &third)}) {
     EXPECT_EQ(server.counts().connections, times);

@@ -239,7 +239,7 @@ TEST_F(ClaimTest, ACopysFailureIsExecutedAgainUnderAnotherOwner) {
   failed.lease_until = Time();
   failed.finished_at = clock->now();
   failed.expires_at = clock->now() + 1h;
-  ASSERT_EQ(blocking::replace(store->inner(), failed, {seen.owner, seen.revision, 0}).status, Answer::Status::done);
+  ASSERT_EQ(blocking::replace(store->inner(), failed, {seen.owner, seen.revision, 0}).status, AnswerStatus::done);
   timers->advance(1s);
   ASSERT_TRUE(begun.ready());
   ASSERT_EQ(begun->kind, Begin::Kind::claimed);

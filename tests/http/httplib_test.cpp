@@ -213,7 +213,7 @@ TEST_F(HttplibTest, AServerThatStopsEndsItsRequestsFirst) {
     auto server = std::make_unique<httplib::Server>();
     auto waiting = std::make_unique<Endpoint>(
         engine, Options{.principal = Principal::shared(),
-                        .policy = Policy{.on_conflict = OnConflict::wait, .wait = Millis{60'000}}});
+                        .policy = Policy{.wait = Millis{60'000}, .on_conflict = OnConflict::wait}});
     server->new_task_queue = [] { return new httplib::ThreadPool(2); };
     server->Post("/charges", wrap(*waiting, [&](const httplib::Request&, httplib::Response& response) {
                    ++runs;

@@ -563,7 +563,7 @@ TEST_F(AsioTest, AStackfulCoroutineAwaitsTheOneResult) {
 TEST_F(AsioTest, AStackfulCoroutineDestroyedInItsWorkLapses) {
   auto loop = std::make_unique<asio::io_context>();
   once::Request request = engine.request("k", {});
-  request.policy = once::Policy{.on_conflict = once::OnConflict::fail, .lease = once::Millis{30'000}};
+  request.policy = once::Policy{.lease = once::Millis{30'000}, .on_conflict = once::OnConflict::fail};
   bool begun = false;
   asio::spawn(
       *loop,

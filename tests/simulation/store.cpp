@@ -126,8 +126,8 @@ void Simulation::answers(ProcessId id, const Asking& asking, Answer answer, Done
     const bool renews = asking.next && asking.next->state == State::in_progress && !is_released(*asking.next);
     if (options_.bug == Bug::engine_believes_renewals && renews) answer = {};
   }
-  if (by_holder && answer.status == Answer::Status::done && asking.next) auditor_.renewed(id, *asking.next);
-  if (by_holder && answer.status == Answer::Status::refused) {
+  if (by_holder && answer.status == AnswerStatus::done && asking.next) auditor_.renewed(id, *asking.next);
+  if (by_holder && answer.status == AnswerStatus::refused) {
     auditor_.not_renewed(id, asking.seen.owner);
     if (answer.record != nullptr) auditor_.renewed(id, *answer.record);
   }

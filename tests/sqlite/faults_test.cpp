@@ -292,7 +292,7 @@ int claims_below(rlim_t limit, Reader reader) {
   constexpr int calls = 40;
   const Scratch scratch;
   const auto store = make_sqlite_store({.path = scratch.file()});
-  EXPECT_EQ(blocking::insert(*store, plain_record("first#1")).status, Answer::Status::done);
+  EXPECT_EQ(blocking::insert(*store, plain_record("first#1")).status, AnswerStatus::done);
   Shell shell(scratch.file());
   const auto begin_reading = [&] { shell.run("BEGIN; SELECT count(*) FROM records"); };
   if (reader == Reader::never_ends) begin_reading();
@@ -302,14 +302,14 @@ int claims_below(rlim_t limit, Reader reader) {
     if (reader == Reader::begins_before_each_claim) begin_reading();
     Record record = plain_record("k#" + std::to_string(i));
     const Answer claim = blocking::insert(*store, record);
-    if (claim.status == Answer::Status::done) {
+    if (claim.status == AnswerStatus::done) {
       ++claims;
       const Seen seen = seen_of(record, claim.place);
       record.state = State::completed;
       record.revision = revision_of(2);
       record.result = Result::inlined(std::string(1000, 'x'));
       const Answer finish = blocking::replace(*store, record, seen);
-      EXPECT_EQ(finish.status, Answer::Status::done) << limit << ", call " << i << ": " << finish.error.message;
+      EXPECT_EQ(finish.status, AnswerStatus::done) << limit << ", call " << i << ": " << finish.error.message;
     } else {
       EXPECT_EQ(claim.error.kind, ErrorKind::unavailable) << limit << ": " << claim.error.message;
       EXPECT_THAT(claim.error.message, HasSubstr("RLIMIT_FSIZE")) << limit;
@@ -323,7 +323,9 @@ TEST_F(SqliteFaults, ClaimsBelowAFileSizeLimitAreFinished) {
   constexpr rlim_t kib = 1024;
   for (rlim_t limit = 64 * kib; limit <= 256 * kib; limit += 8 * kib) {
     const int claims = claims_below(limit, Reader::none);
-    if (limit >= 224 * kib) EXPECT_EQ(claims, 40) << limit << ": the log is copied, and used anew";
+    if (limit >= 224 * kib) {
+      EXPECT_EQ(claims, 40) << limit << ": the log is copied, and used anew";
+    }
     claims_below(limit, Reader::never_ends);
     claims_below(limit, Reader::begins_before_each_claim);
   }

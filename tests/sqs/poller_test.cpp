@@ -744,7 +744,7 @@ TEST_F(PollerTest, RetryDelayDoublesWithReceipts) {
   EXPECT_THAT(delays, ElementsAre(5, 10, 20, 40, 60, 60));
 }
 
-TEST_F(PollerTest, HoldNeedsAKeyThatSurvivesARedrive) {
+TEST_F(PollerTest, HoldTakesNoIdOfAMessage) {
   const auto with = [&](sqs::KeySource source, const std::string& key) {
     Poller(engine, queue, queue, options([&](PollerOptions& o) {
              o.key_source = source;
@@ -755,10 +755,6 @@ TEST_F(PollerTest, HoldNeedsAKeyThatSurvivesARedrive) {
   };
   EXPECT_THROW(with(sqs::KeySource::id, ""), Exception);
   EXPECT_THROW(with(sqs::KeySource::deduplication_id, ""), Exception);
-  EXPECT_THROW(with(sqs::KeySource::record, "messageId"), Exception);
-  EXPECT_THROW(with(sqs::KeySource::record, "powertools_json(body).order || messageId"), Exception);
-  EXPECT_NO_THROW(with(sqs::KeySource::record, "powertools_json(body).order"));
-  EXPECT_NO_THROW(with(sqs::KeySource::record, "powertools_json(body).messageId"));
   EXPECT_NO_THROW(with(sqs::KeySource::payload, "order"));
 }
 
