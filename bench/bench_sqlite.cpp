@@ -32,6 +32,7 @@
 namespace {
 
 using once::Answer;
+using once::AnswerStatus;
 using once::Record;
 using once::RecordPtr;
 using Seconds = std::chrono::duration<double>;

@@ -18,6 +18,7 @@
 namespace {
 
 using once::Answer;
+using once::AnswerStatus;
 using once::Record;
 
 void need(bool condition) {

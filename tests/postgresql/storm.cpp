@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 using once::Answer;
 using once::ErrorKind;
 using once::Record;
-using Status = AnswerStatus;
+using Status = once::AnswerStatus;
 
 constexpr unsigned threads = 16;
 constexpr unsigned keys = 6;
