@@ -293,7 +293,7 @@ TEST_F(History, AHolderThatGoesOnThoughItMayNot) {
     EXPECT_EQ(violation_of([&] { strict.about_to_act(1, true); }), "none");
     strict.at(end);
     EXPECT_EQ(violation_of([&] { strict.about_to_act(1, false); }), "none");
-    EXPECT_THAT(violation_of([&] { strict.about_to_act(1, true); }), StartsWith("stops"));
+    EXPECT_THAT(violation_of([&] { strict.about_to_act(1, true); }), StartsWith("sleep"));
   }
   Auditor strict{{}};
   const Owner holder = claimed_by(strict).owner;
@@ -314,7 +314,8 @@ TEST_F(History, ASleeperThatGoesOnThoughItMayNot) {
   Time from{};
   CallId call = 0;
   const auto claims = [&] {
-    strict.asked(++call, {.process = 1, .key = "s#k" + std::to_string(call), .heartbeats = Millis{10'000}});
+    ++call;
+    strict.asked(call, {.process = 1, .key = "s#k" + std::to_string(call), .heartbeats = Millis{10'000}});
     Begin begin = engine.begin(engine.request("k" + std::to_string(call), "payload"));
     record = begin.claim.record();
     from = record.lease_until - Millis{10'000};
