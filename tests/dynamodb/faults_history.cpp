@@ -102,7 +102,8 @@ Worker& Ledgered::add_worker(const WorkerOptions& options) {
   if (options.client) options.client(client);
   worker->client = aws::make_client(std::move(client));
 
-  stores::DynamoDbOptions store{.table = table, .transport = worker->client, .clock = host};
+  // Not to be asked about the table's replicas: each call here has a key.
+  stores::DynamoDbOptions store{.table = table, .transport = worker->client, .allow_eventual = true, .clock = host};
   if (options.store) options.store(store);
   worker->store = stores::make_dynamodb_store(std::move(store));
 

@@ -247,8 +247,7 @@ TEST_F(BeastTest, ABodyThatIsNotJsonIsAnsweredAndReleased) {
     return created(nlohmann::json::parse(message.body()).dump());
   };
   EXPECT_THAT(serve(request, parses_at_once).body(), HasSubstr("request-malformed"));
-  request.body() = "{}";
-  EXPECT_EQ(serve(request, parses).body(), "{}");
+  EXPECT_EQ(serve(request, parses).result_int(), 400U) << "it ran again";
 }
 
 TEST_F(BeastTest, AHandlerMayReportAnExceptionAndThenReply) {

@@ -915,7 +915,7 @@ TEST(Endpoint, ABodyThatIsNotJsonIsAnsweredAndReleased) {
     EXPECT_EQ(problem(answer), "request-malformed");
   }
   request = post("k", "{}");
-  EXPECT_EQ(parses(endpoint, request, "{}").status, 201U) << "the key is free for the corrected request";
+  EXPECT_EQ(problem(parses(endpoint, request, "{}")), "key-reused") << "the corrected request is another one";
   // Said to be JSON, whatever it begins with.
   request = post("said", "cents=500");
   request.headers.push_back({"Content-Type", "application/vnd.shop+json; charset=utf-8"});

@@ -562,13 +562,15 @@ TEST_F(AsioTest, AStackfulCoroutineAwaitsTheOneResult) {
 // By then its work may have acted, so it is neither released nor failed.
 TEST_F(AsioTest, AStackfulCoroutineDestroyedInItsWorkLapses) {
   auto loop = std::make_unique<asio::io_context>();
-  once::Request request = engine.request("k", {});
+  store = once::stores::make_memory_store(clock);
+  const auto on_clock = engine_on(store);
+  once::Request request = on_clock->request("k", {});
   request.policy = once::Policy{.lease = once::Millis{30'000}, .on_conflict = once::OnConflict::fail};
   bool begun = false;
   asio::spawn(
       *loop,
       [&](asio::yield_context yield) {
-        engine.run(request, [&] {
+        on_clock->run(request, [&] {
           asio::steady_timer timer(yield.get_executor(), std::chrono::hours(24));
           begun = true;
           timer.async_wait(yield);
@@ -582,10 +584,10 @@ TEST_F(AsioTest, AStackfulCoroutineDestroyedInItsWorkLapses) {
   const auto left = once::blocking::get(*store, request.key.stored()).record;
   ASSERT_NE(left, nullptr) << "released";
   EXPECT_EQ(left->state, once::State::in_progress);
-  EXPECT_EQ(engine.run(request, [] { ADD_FAILURE() << "ran within the lease"; }).kind, Outcome::Kind::conflict);
+  EXPECT_EQ(on_clock->run(request, [] { ADD_FAILURE() << "ran within the lease"; }).kind, Outcome::Kind::conflict);
   timers->advance(once::Millis{31'000});
   std::uint32_t attempt = 0;
-  EXPECT_EQ(engine.run(request, [&](once::Context& context) { attempt = context.attempt(); }).kind,
+  EXPECT_EQ(on_clock->run(request, [&](once::Context& context) { attempt = context.attempt(); }).kind,
             Outcome::Kind::executed);
   EXPECT_EQ(attempt, 2U);
 }

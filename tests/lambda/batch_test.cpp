@@ -764,7 +764,7 @@ TEST_F(SqsBatchTest, AnEventThatIsNoneOfSqsIsRefusedBeforeAnythingIsRun) {
   const auto batch = sqs::batch(engine, options(), handler());
   const std::string one = sqs_event({{.id = "a"}});
   for (const std::string& event :
-       {std::string(), std::string("{"), std::string("null"), std::string("[]"), std::string("{}"), std::string("\xff"),
+       {std::string(), std::string("{"), std::string("null"), std::string("{}"), std::string("\xff"),
         std::string(R"({"Records": {}})"), std::string(R"({"Records": [1]})"), std::string(R"({"Records": [{}]})"),
         std::string(R"({"\u0052ecords": [{"messageId": "a", "eventSource": "aws:sqs"}]})"),
         std::string(R"({"Records": [{"EventSource": "aws:sns", "Sns": {"MessageId": "a"}}]})"),

@@ -267,7 +267,9 @@ class Program(ProxyCase):
     def test_work_goes_on_after_the_client_was_told_that_it_is_in_progress(self):
         self.proxy("--client-timeout", "200ms", "--answer-timeout", "10m")
         self.service.hold = True
-        answer = self.curl("k", "cents=500")
+        # In the access log it is when the work is done.
+        answer = subprocess.run(self.curl_command("k", "cents=500"), stdout=subprocess.PIPE, check=True, timeout=90)
+        answer = answer.stdout.decode().replace("\r\n", "\n")
         self.assertIn("HTTP/1.1 409 ", answer)
         self.assertIn("urn:once:problem:in-progress", answer)
         self.assertIn("\nRetry-After: 5\n", answer)

@@ -278,7 +278,7 @@ void replay(const Result& result, ResponseStream& response) {
   } else if (!result.content_type.empty()) {
     response.content_type(result.content_type);
   }
-  response.write(bytes);
+  if (!bytes.empty()) response.write(bytes);
 }
 
 }  // namespace
