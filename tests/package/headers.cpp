@@ -62,7 +62,7 @@ int main() {
   const auto charge = once::idempotent(engine, {.name = "charge", .policy = {.lease = std::chrono::seconds(5)}},
                                        [](long cents) { return shop::Receipt{.charge = "ch_1", .cents = cents}; });
   const auto order = once::idempotent(engine, {.name = "order", .key = "id", .input_without = {"cents"}},
-                                      [](const shop::Order& given, once::Context& context) {
+                                      [](once::Context& context, const shop::Order& given) {
                                         return context.step("id", [&given] { return given.id; });
                                       });
   const once::Request request{.key = once::Key("shop", "k"), .policy = once::Policy{.retention = once::keep_forever}};

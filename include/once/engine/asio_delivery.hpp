@@ -20,6 +20,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/query.hpp>
 
+#include <once/compiler.hpp>
+
 namespace once::detail {
 
 template <class Executor>

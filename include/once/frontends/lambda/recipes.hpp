@@ -120,13 +120,13 @@ inline constexpr Recipe vpc_lattice_v1{
     "VPC Lattice, version 1", "vpc_lattice_v1",
     "raw_path && headers.\"idempotency-key\" && headers.\"x-amzn-lattice-identity\" && [method, raw_path, "
     "headers.\"x-amzn-lattice-identity\", headers.\"idempotency-key\"]",
-    "[not_null(query_string_parameters, `null`), not_null(body, `null`)]"};
+    "[method, not_null(query_string_parameters, `null`), not_null(body, `null`)]"};
 // Version 2 has the principal in the event itself.
 inline constexpr Recipe vpc_lattice_v2{"VPC Lattice, version 2", "vpc_lattice_v2",
                                        "requestContext.serviceArn && headers.\"idempotency-key\"[0] && "
                                        "requestContext.identity.principal && [method, path, "
                                        "requestContext.identity.principal, headers.\"idempotency-key\"[0]]",
-                                       "[not_null(queryStringParameters, `null`), not_null(body, `null`)]"};
+                                       "[method, not_null(queryStringParameters, `null`), not_null(body, `null`)]"};
 
 inline constexpr std::array<Recipe, 16> all{event_bridge,    sns,        s3,
                                             dynamodb_stream, kinesis,    sqs,
