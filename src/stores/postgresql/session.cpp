@@ -79,6 +79,7 @@ std::vector<Session::Host> Session::hosts() const {
       values.push_back(keyword == "target_session_attrs" ? "any" : is_list ? at(option->keyword, host) : option->val);
     }
     std::vector<const char*> texts;
+    texts.reserve(values.size() + 1);
     for (const std::string& value : values) texts.push_back(value.c_str());
     keywords.push_back(nullptr);
     texts.push_back(nullptr);
