@@ -15,7 +15,6 @@ if(FROM STREQUAL "package")
     execute_process(COMMAND "${FOLDER}/process" ${mode} "${FOLDER}/process.db" COMMAND_ECHO STDOUT TIMEOUT 60
       COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
-  execute_process(COMMAND "${FOLDER}/host" "${FOLDER}/libplugin.so" "${FOLDER}/host.db" TIMEOUT 60 COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
 # Nothing of once goes where the consumer is installed.

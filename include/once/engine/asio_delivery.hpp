@@ -57,8 +57,8 @@ class AsioDeliveries final : public boost::asio::execution_context::service {
 
   // Outlives the context.
   struct Living {
-    std::recursive_mutex mutex;  // Dropping a handler may destroy another delivery.
-    std::set<AsioDroppable*> all;
+    std::recursive_mutex mutex = {};  // Dropping a handler may destroy another delivery.
+    std::set<AsioDroppable*> all = {};
     bool is_over = false;
   };
   const std::shared_ptr<Living> living = std::make_shared<Living>();

@@ -60,9 +60,9 @@ class OwnWrites {
   void read_outcome(FinishDone done) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Companion> companion_;
-  std::shared_ptr<Handing> handing_;  // The last.
+  mutable std::mutex mutex_ = {};
+  std::shared_ptr<const Companion> companion_ = {};
+  std::shared_ptr<Handing> handing_ = {};  // The last.
 };
 }  // namespace detail
 
