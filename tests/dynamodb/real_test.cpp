@@ -37,6 +37,9 @@ stores::DynamoDbOptions options_at(const std::string& endpoint, const std::strin
   static int tables = 0;
   stores::DynamoDbOptions options{.table = "once-test-" + std::to_string(getpid()) + "-" + std::to_string(++tables),
                                   .endpoint = endpoint};
+  // The emulator takes seconds for a record with many steps, where other tests take the processors.
+  options.request_timeout = std::chrono::seconds(60);
+  options.operation_timeout = std::chrono::minutes(5);
   options.sort_key = sort_key;
   if (!sort_key.empty()) options.partition_value = "idempotency#suite";
   options.transport = stores::make_dynamodb_transport(options);
