@@ -213,14 +213,14 @@ class Commands(Case):
     def cents(self):
         return self.psql("SELECT string_agg(cents::text, ',' ORDER BY id) FROM accounts")
 
-    def transfer(self, result="'moved 300'", before="", finish=None):
+    def transfer(self, result="'moved 300'", before="", finish=None, cents=300):
         """A script for sh: psql moves the money and finishes the operation, in one transaction."""
         finish = finish or f"once.finish_or_raise(:'key', :'owner', {result})"
         return f"""{before}
 psql -XAtq -v ON_ERROR_STOP=1 -v key="$ONCE_STORED_KEY_HEX" -v owner="$ONCE_OWNER" '{self.url}' <<'END'
 BEGIN;
-UPDATE accounts SET cents = cents - 300 WHERE id = 'alice';
-UPDATE accounts SET cents = cents + 300 WHERE id = 'bob';
+UPDATE accounts SET cents = cents - {cents} WHERE id = 'alice';
+UPDATE accounts SET cents = cents + {cents} WHERE id = 'bob';
 \\o /dev/null
 SELECT {finish};
 COMMIT;
@@ -242,7 +242,7 @@ END
         self.bank()
         for number, (result, shown) in enumerate([("'{\"a\": 1}', 'application/json'", '{"a": 1}'),
                                                   ("'\\x00ff0a'::bytea", "\x00\udcff\n"), ("''", ""), ("NULL::text", "")]):
-            script = self.transfer(result).replace("300", "1")
+            script = self.transfer(result, cents=1)
             for _ in range(2):
                 done = self.once("run", "--key", str(number), "--", "sh", "-c", script)
                 self.assertEqual((done.returncode, done.stdout.decode(errors="surrogateescape")), (0, shown), done.stderr)
@@ -284,7 +284,7 @@ END
         for flags, retention, hours in [((), "", "24.0"), (("--retention", "48h"), "", "48.0"),
                                         (("--on-lapse", "hold", "--retention", "48h"), "", ""),
                                         ((), ", NULL, '3 hours'", "3.0"), (("--retention", "never"), "", "")]:
-            self.pay(self.transfer(f"'x'{retention}").replace("300", "1"), *flags)
+            self.pay(self.transfer(f"'x'{retention}", cents=1), *flags)
             self.assertEqual(self.psql(kept), hours, flags)
             self.psql("DELETE FROM once.records")
 

@@ -108,7 +108,7 @@ class StoreFaults(ProxyCase):
 
     @contextlib.contextmanager
     def locked(self, folder):
-        with contextlib.closing(sqlite3.connect(folder / "once.db", isolation_level=None)) as other:
+        with contextlib.closing(sqlite3.connect(folder / "once.db", isolation_level=None, timeout=60)) as other:
             other.execute("BEGIN IMMEDIATE")
             yield
             other.execute("ROLLBACK")
