@@ -46,7 +46,8 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXE
   WORLD_EXECUTE)
 set(CPACK_DEBIAN_ONCE_PACKAGE_NAME once)
 set(CPACK_DEBIAN_ONCE_PACKAGE_SECTION utils)
-set(CPACK_DEBIAN_ONCE_PACKAGE_PRIORITY optional)
+# Each value here is written as it is, and cpack 3.25 knows no variable for Multi-Arch.
+set(CPACK_DEBIAN_ONCE_PACKAGE_PRIORITY "optional\nMulti-Arch: foreign")
 set(CPACK_COMPONENT_ONCE_DESCRIPTION "Runs an operation once and gives every caller its result
 once claims a key before a charge, an order or an e-mail, runs the work, keeps
 its result, and replays it to every later caller. It stands in front of
@@ -54,7 +55,7 @@ shell jobs (once run), HTTP services (once proxy) and queues (once sqs), and
 keeps its records in a file, in PostgreSQL or in DynamoDB.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libonce-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_PRIORITY "optional\nMulti-Arch: same")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 # What find_package(once) looks up for some component. Those of a component that is not used are not needed.
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libsqlite3-dev, libssl-dev, zlib1g-dev, libzstd-dev")

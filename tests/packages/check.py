@@ -21,10 +21,11 @@ class Packages(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.root = pathlib.Path(folder.name)
-        cls.files = {}
+        cls.files, cls.multi_arch = {}, {}
         for deb in DEBS:
             name = run("dpkg-deb", "-f", deb, "Package").strip()
             run("dpkg-deb", "-x", deb, str(cls.root / name))
+            cls.multi_arch[name] = run("dpkg-deb", "-f", deb, "Multi-Arch").strip()
             cls.files[name] = {str(file.relative_to(cls.root / name)) for file in (cls.root / name).rglob("*") if not file.is_dir()}
         cls.once = cls.root / "once/usr/bin/once"
 
@@ -41,7 +42,14 @@ class Packages(unittest.TestCase):
         self.assertTrue(any(file.endswith("/libonce_engine.a") for file in library))
         self.assertIn("usr/include/once/engine/engine.hpp", library)
         self.assertTrue(any(file.endswith("/cmake/once/once-config.cmake") for file in library))
+        self.assertTrue(any(file.endswith("/pkgconfig/once-engine.pc") for file in library))
         self.assertEqual({file for file in library if file.startswith(("usr/bin", "lib/"))}, set())
+
+    def test_architectures_can_stand_side_by_side(self):
+        self.assertEqual(self.multi_arch, {"once": "foreign", "libonce-dev": "same"})
+        triplet = run("gcc", "-print-multiarch").strip()
+        shared = {file for file in self.files["libonce-dev"] if not file.startswith(f"usr/lib/{triplet}/")}
+        self.assertEqual({file for file in shared if not file.startswith(("usr/include/once/", "usr/share/doc/"))}, set())
 
     def test_the_program_runs_and_says_its_version(self):
         version = re.search(r"once_([0-9.]+)_", " ".join(DEBS))[1]
