@@ -58,6 +58,11 @@ void Conversation::insert(Self self, Uptime now) {
   });
 }
 
+void Conversation::insert_or_end(Self self, std::uint64_t place) {
+  if (must_draw_owner() || attempt_.attaches) return end_seen(nullptr, place);
+  insert(std::move(self));
+}
+
 void Conversation::read(Self self) {
   ask_ = Ask::read;
   const Uptime sent = core_->uptime();
@@ -72,11 +77,13 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
   if (is_sealed(*record)) return on_failed(std::move(self), sealed_error(*record));
   const Moment moment = core_->moment();
   const Decision decision = decide(record.get(), attempt_, policy_, moment.earliest());
+  if (attempt_.attaches && decision.verdict != Verdict::resume) return end_seen(std::move(record), place);
   switch (decision.verdict) {
     case Verdict::execute:
     case Verdict::retry:
     case Verdict::take_over: {
-      // A record with our owner that is over: a copy of this process has run what we had in doubt.
+      // A record with our owner that is over: a copy of this process has run what we had in doubt, or our caller names
+      // the owner of an earlier claim.
       if (must_draw_owner() || record->owner == attempt_.owner) {
         attempt_.may_be_stored.clear();
         return end_seen(std::move(record), place);
@@ -99,6 +106,12 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }
     case Verdict::resume: {
+      if (attempt_.names_owner) {
+        if (is_released(*record)) return end_seen(std::move(record), place);
+        verdict_ = Verdict::resume;
+        written_ = std::move(record);
+        return correct(std::move(self), place);
+      }
       if (!is_explained(*record)) {  // A copy of this process wrote it.
         attempt_.may_be_stored.clear();
         return end_seen(std::move(record), place);
@@ -144,7 +157,7 @@ void Conversation::on_answer(Self self, Answer&& answer, Uptime sent) {
       if (answer.record) return consider(std::move(self), std::move(answer.record), answer.place);
       // No record: it was removed meanwhile, or the store could not return it.
       if (ask_ == Ask::insert) return read(std::move(self));
-      return must_draw_owner() ? end_seen(nullptr, answer.place) : insert(std::move(self));
+      return insert_or_end(std::move(self), answer.place);
     case AnswerStatus::failed:
       // Our claim, which could not be corrected, is also in the store.
       if (answer.error.kind == ErrorKind::in_doubt || ask_ == Ask::correct) in_doubt_ = true;
@@ -156,7 +169,7 @@ void Conversation::on_done(Self self, Answer&& answer) {
   switch (ask_) {
     case Ask::read:
       if (answer.record) return consider(std::move(self), std::move(answer.record), answer.place);
-      return must_draw_owner() ? end_seen(nullptr, answer.place) : insert(std::move(self));
+      return insert_or_end(std::move(self), answer.place);
     case Ask::mark:
       return end_seen(std::move(written_), answer.place);
     case Ask::claim_over:
@@ -201,7 +214,9 @@ void Conversation::won(Self self, std::uint64_t place) {
     // The lease was computed from this host's clock, or from a vague or wrong store time. If it is now known to be
     // wrong, compute it again before the work runs. Otherwise a lease that looks short is taken over early, and one
     // that looks long locks the key.
-    const Millis off = std::chrono::abs(short_by(policy_, *written_, written_at_, moment));
+    const Millis by = short_by(policy_, *written_, written_at_, moment);
+    // A claim that is taken up keeps a longer lease: an operator may have extended it.
+    const Millis off = takes_up() ? std::max(by, Millis{0}) : std::chrono::abs(by);
     if (off > std::max(tolerance, moment.error)) return correct(std::move(self), place);
     if (!told_ || error_ > tolerance) error_ = off + moment.error;
     told_ = true;
@@ -236,7 +251,15 @@ void Conversation::correct(Self self, std::uint64_t place) {
   const RecordPtr seen = std::move(written_);
   attempt_.may_be_stored.push_back(seen->revision);
   auto next = std::make_shared<Record>(*seen);
-  retime(*next, policy_, core_->stamp(moment.now));
+  if (takes_up()) {
+    EffectivePolicy renewing = policy_;
+    renewing.fixed_lease = false;
+    next->holder = attempt_.holder;
+    renew(*next, renewing, core_->stamp(moment.now));
+    shorten(*next, core_->capabilities.max_record_bytes);
+  } else {
+    retime(*next, policy_, core_->stamp(moment.now));
+  }
   replace(std::move(self), std::move(next), *seen, place, Ask::correct, moment.uptime);
 }
 

@@ -30,6 +30,22 @@ EventKind event_of_answer(Begin::Kind kind) noexcept {
   }
 }
 
+// A second claim of one owner could be finished by what was meant for the first: a transaction to which it was handed
+// out names nothing but the owner.
+bool names_used_owner(const EngineAttempt& attempt, const Record* record, Verdict verdict) noexcept {
+  if (!attempt.names_owner || record == nullptr || record->owner != attempt.owner) return false;
+  switch (verdict) {
+    case Verdict::execute:
+    case Verdict::retry:
+    case Verdict::take_over:
+      return true;
+    case Verdict::resume:
+      return is_released(*record);
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 EventKind Flights::event_of(Verdict verdict) noexcept {
@@ -168,7 +184,7 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   }
   Caller leader = std::move(flight->callers.front());
   flight->callers.erase(flight->callers.begin());
-  std::shared_ptr<ClaimState> state = claimed(end, leader);
+  std::shared_ptr<ClaimState> state = claimed(end, leader.attempt);
   state->flight_hash = flight->hash;
   flight->phase = Phase::held;
   flight->holder = state.get();
@@ -191,6 +207,82 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   begin.verdict = end.verdict;
   reply(std::move(leader), std::move(begin));
   if (!replies.empty()) reply(std::move(replies));
+}
+
+void Flights::attach(std::shared_ptr<const EngineAttempt> attempt, Callback<void(Attached&&)> done) {
+  auto call = std::make_shared<Attaching>(Attaching{std::move(attempt), std::move(done), core_.uptime()});
+  const EngineAttempt& its = *call->attempt;
+  Conversation::start(core_.shared_from_this(), its, its.policy.lease, {.kind = Conversation::Start::Kind::read},
+                      [this, call](Conversation::End&& end) { attached(*call, std::move(end)); });
+}
+
+void Flights::attached(Attaching& call, Conversation::End&& end) {
+  Attached answer;
+  switch (end.kind) {
+    case Conversation::End::Kind::failed:
+      answer.finish.kind = Finish::Kind::unrecorded;
+      answer.finish.record = std::move(end.record);
+      answer.finish.error = std::move(end.error);
+      core_.tell_failed(*call.attempt, answer.finish.error);
+      return call.done(std::move(answer));
+    case Conversation::End::Kind::seen:
+      return not_attached(std::move(call), std::move(end.record));
+    case Conversation::End::Kind::claimed:
+      break;
+  }
+  const HashedKey name(call.attempt->flight());
+  const std::shared_ptr<EngineCore> core = core_.shared_from_this();  // The caller may drop the claim at once.
+  std::shared_ptr<ClaimState> state = claimed(end, call.attempt);
+  state->flight_hash = name.hash;
+  const Uptime due = state->first_beat();
+  {
+    Shard& shard = shard_of(name);
+    const std::lock_guard lock(shard.mutex);
+    shard.claims.add(*state, due);
+  }
+  core_.heartbeats.schedule(due);
+  if (core_.options.observer) {
+    const RecordPtr record = state->record();
+    core_.tell({.kind = EventKind::resumed,
+                .key = record->key,
+                .record = record.get(),
+                .trace = state->attempt->trace.get(),
+                .took = core_.uptime() - call.since});
+  }
+  answer.claim = Claim(std::move(state));
+  call.done(std::move(answer));
+}
+
+void Flights::not_attached(Attaching&& call, std::shared_ptr<const Record> record) {
+  const bool stands = record != nullptr && !is_expired(record->expires_at, core_.moment().earliest());
+  const bool has_result = stands && (record->state == State::completed || record->state == State::failed);
+  auto kept = std::make_shared<Attaching>(std::move(call));
+  const auto answer = [this, kept](std::shared_ptr<const Record> whole, Finish::Kind kind, Error error) {
+    if (kind != Finish::Kind::recorded) {
+      core_.tell({.kind = EventKind::renewal_lost,
+                  .key = kept->attempt->key,
+                  .record = whole.get(),
+                  .trace = kept->attempt->trace.get(),
+                  .took = core_.uptime() - kept->since});
+    }
+    Attached over;
+    over.finish = {.kind = kind, .record = std::move(whole), .error = std::move(error)};
+    kept->done(std::move(over));
+  };
+  if (!has_result) return answer(std::move(record), Finish::Kind::lost, {});
+  core_.fetch(std::move(record), [core = core_.shared_from_this(), kept, answer](std::shared_ptr<const Record> whole,
+                                                                                 std::optional<Error> error) {
+    if (error) {
+      core->tell({.kind = EventKind::store_error,
+                  .key = whole->key,
+                  .record = whole.get(),
+                  .trace = kept->attempt->trace.get(),
+                  .error = &*error});
+      return answer(std::move(whole), Finish::Kind::lost, std::move(*error));
+    }
+    const bool own = whole->owner == kept->attempt->owner;
+    answer(std::move(whole), own ? Finish::Kind::recorded : Finish::Kind::superseded, {});
+  });
 }
 
 Flights::Flight& Flights::add(Shard& shard, const HashedKey& name) {
@@ -221,6 +313,16 @@ Flights::Rest Flights::settle(Flight& flight, const std::shared_ptr<const Record
   bool has_late = false;
   for (Caller& caller : flight.callers) {
     const Decision decision = decide(record.get(), *caller.attempt, caller.attempt->policy, moment);
+    if (names_used_owner(*caller.attempt, record.get(), decision.verdict)) {
+      Begin begin;
+      begin.record = record;
+      begin.error = {ErrorKind::misuse, "the owner " + caller.attempt->owner.hex() + " had a claim on '" +
+                                            caller.attempt->key +
+                                            "' before, which is over, and nothing was claimed: draw an owner for each "
+                                            "claim"};
+      replies.emplace_back(std::move(caller), std::move(begin));
+      continue;
+    }
     switch (decision.verdict) {
       case Verdict::conflict:
         if (caller.waits(now)) {
@@ -287,7 +389,8 @@ void Flights::go_on(Shard& shard, std::unique_lock<WordLock> lock, Flight* fligh
   lock.lock();
   // Since its owner was drawn the process may have been copied, and the copy has the same one.
   Caller& leader = flight->callers.front();
-  if (start.kind != Conversation::Start::Kind::read && leader.attempt->may_be_stored.empty()) {
+  if (start.kind != Conversation::Start::Kind::read && leader.attempt->may_be_stored.empty() &&
+      !leader.attempt->names_owner) {
     leader.attempt = core_.again(*leader.attempt);
   }
   converse(std::move(lock), flight, std::move(start));
@@ -429,8 +532,8 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
   return begin;
 }
 
-std::shared_ptr<ClaimState> Flights::claimed(Conversation::End& end, Caller& caller) {
-  return std::make_shared<ClaimState>(std::move(end.core), std::move(caller.attempt), std::move(end.record), end.place,
+std::shared_ptr<ClaimState> Flights::claimed(Conversation::End& end, std::shared_ptr<const EngineAttempt>& attempt) {
+  return std::make_shared<ClaimState>(std::move(end.core), std::move(attempt), std::move(end.record), end.place,
                                       end.leased_at, end.claimed_at, end.trusted_until);
 }
 

@@ -63,6 +63,8 @@ class Flights {
   // The local cache's answer. Empty: call join().
   [[nodiscard]] std::optional<Begin> cached(const Request& request, const EffectivePolicy& policy);
   void join(Caller&& caller);
+  // Engine::attach(): a conversation of its own, whose claim has no flight.
+  void attach(std::shared_ptr<const EngineAttempt> attempt, Callback<void(Attached&&)> done);
 
   // Gives a caller his answer, with its event. A result that is not in the record is fetched first; if it is gone, the
   // caller joins again.
@@ -139,8 +141,17 @@ class Flights {
   [[nodiscard]] static Uptime first_deadline(const Flight& flight) noexcept;
   void on_timer(const std::string& key, std::uint64_t turn);
   void reply(Replies replies);
+  struct Attaching {
+    std::shared_ptr<const EngineAttempt> attempt;
+    Callback<void(Attached&&)> done;
+    Uptime since{};
+  };
+  void attached(Attaching& call, Conversation::End&& end);
+  // What is stored now is not the caller's claim.
+  void not_attached(Attaching&& call, std::shared_ptr<const Record> record);
+  // Takes the attempt.
   [[nodiscard]] static std::shared_ptr<ClaimState> claimed(Conversation::End& end,
-                                                           Caller& caller);  // Takes the attempt.
+                                                           std::shared_ptr<const EngineAttempt>& attempt);
 
   EngineCore& core_;
   std::array<Shard, shards> shards_;
