@@ -419,8 +419,7 @@ void Engine::attach(Request request, Callback<void(Attached&&)> done) {
 }
 
 Attached Engine::attach(Request request) {
-  return wait_for<Attached>(
-      [&](Callback<void(Attached&&)>&& done) { attach(std::move(request), std::move(done)); });
+  return wait_for<Attached>([&](Callback<void(Attached&&)>&& done) { attach(std::move(request), std::move(done)); });
 }
 
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {

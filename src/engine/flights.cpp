@@ -281,7 +281,10 @@ void Flights::not_attached(Attaching&& call, std::shared_ptr<const Record> recor
       return answer(std::move(whole), Finish::Kind::lost, std::move(*error));
     }
     const bool own = whole->owner == kept->attempt->owner;
-    answer(std::move(whole), own ? Finish::Kind::recorded : Finish::Kind::superseded, {});
+    const Finish::Kind kind = own                                ? Finish::Kind::recorded
+                              : whole->state == State::completed ? Finish::Kind::superseded
+                                                                 : Finish::Kind::lost;
+    answer(std::move(whole), kind, {});
   });
 }
 

@@ -105,13 +105,20 @@ bool Auditor::share_claim(ProcessId one, ProcessId other, const Owner& owner) co
   return one == other || (are_copies(one, other) && shared_owners_.contains(owner.hex()));
 }
 
+bool Auditor::may_attach(ProcessId process, const Owner& owner) const {
+  const auto found = attachers_.find(owner);
+  return found != attachers_.end() && found->second.contains(process);
+}
+
 std::vector<Auditor::Call*> Auditor::calls_with(const Owner& owner) {
   std::vector<Call*> all;
   const auto first = owners_.find(owner);
   if (first == owners_.end()) return all;
-  for (const CallId id : {first->second, first->second + copied_calls, first->second - copied_calls}) {
-    const auto found = calls_.find(id);
-    if (found != calls_.end() && found->second.owner == owner) all.push_back(&found->second);
+  for (std::optional<CallId> next = first->second; next; next = calls_.at(*next).earlier) {
+    for (const CallId id : {*next, *next + copied_calls, *next - copied_calls}) {
+      const auto found = calls_.find(id);
+      if (found != calls_.end() && found->second.owner == owner) all.push_back(&found->second);
+    }
   }
   return all;
 }
@@ -195,14 +202,20 @@ void Auditor::landed(ProcessId by, Wrote how, const std::string& key, const Seen
     if (next->state != State::in_progress) violate("lineage", key, "a first write that is no claim: " + text_of(*next));
     check_claim(key, before, *next);
     const auto claimer = claimers_.find(next->owner);
-    if (claimer != claimers_.end() && !share_claim(by, claimer->second, next->owner)) {
+    // Unless a copy of the first one's insert came after the claim that another took up was removed.
+    if (claimer != claimers_.end() && !share_claim(by, claimer->second, next->owner) &&
+        !may_attach(claimer->second, next->owner)) {
       violate("copies", key, "two processes drew one owner: " + text_of(*next));
     }
     claimers_[next->owner] = by;
   } else if (alive && before->state != State::in_progress) {
     violate("result", key, "an engine wrote over a finished record: " + text_of(*next));
   } else if (const auto claimer = claimers_.find(before->owner);
-             claimer != claimers_.end() && !share_claim(by, claimer->second, before->owner)) {
+             claimer != claimers_.end() && !share_claim(by, claimer->second, before->owner) &&
+             next->state == State::in_progress && may_attach(by, before->owner)) {
+    check_attach(key, *before, *next);
+    claimer->second = by;
+  } else if (claimer != claimers_.end() && !share_claim(by, claimer->second, before->owner)) {
     // Not the holder's process: the only thing it may do is mark a lapsed claim.
     if (next->state != State::unknown) violate("lineage", key, "a stranger wrote for the holder: " + text_of(*next));
     if (before->lease_until > now_) violate("live", key, "a live claim was marked unknown");
@@ -290,6 +303,17 @@ void Auditor::check_history(const std::string& key, const Record& before, const 
   if (added.attempt != before.attempt || added.who != before.holder) wrong("another attempt was written down");
   if (added.what == "lapsed" && (before.lease_until > now_ || added.at != before.lease_until)) {
     wrong("a lapse at another time was written down");
+  }
+}
+
+void Auditor::check_attach(const std::string& key, const Record& before, const Record& next) const {
+  const auto wrong = [&](const char* what) { violate("attach", key, std::string(what) + ": " + text_of(next)); };
+  if (before.state != State::in_progress || is_released(before)) wrong("what was taken up is no claim");
+  if (is_released(next) || next.lease_until < before.lease_until) wrong("the lease was shortened");
+  if (next.token != before.token) wrong("the token changed");
+  if (next.attempt != before.attempt || next.created_at != before.created_at || next.on_lapse != before.on_lapse ||
+      !(next.fingerprint == before.fingerprint) || !(next.steps == before.steps)) {
+    wrong("more than the lease and the holder changed");
   }
 }
 
@@ -520,6 +544,61 @@ void Auditor::answered(CallId id, const Begin& begin) {
   }
 }
 
+void Auditor::attaches(CallId id, CallId earlier, const Owner& owner, const Asked& what) {
+  asked(id, what);
+  Call& call = calls_.at(id);
+  call.owner = owner;
+  call.earlier = earlier;
+  attachers_[owner].insert(what.process);
+  ++finishing_[{what.process, what.key}];  // It reads at once, whatever conversation goes on.
+}
+
+void Auditor::attached(CallId id, const Attached& answer) {
+  Call& call = call_of(id);
+  const std::string& key = call.what.key;
+  if (++call.answers > 1) violate("answers", key, "call " + std::to_string(id) + " was answered twice");
+  --finishing_[{call.what.process, key}];
+  const Key& state = keys_[key];
+  const Record* stored = state.record ? &*state.record : nullptr;
+  const bool stands = stored != nullptr && stored->owner == call.owner;
+  const auto wrong = [&](const char* what) { violate("attach", key, "call " + std::to_string(id) + " " + what); };
+  if (answer.claim) {
+    ++totals_.attached;
+    ++expected_[call.what.process].at(static_cast<std::size_t>(EventKind::resumed));
+    if (!(answer.claim.owner() == call.owner)) wrong("was given another's claim");
+    call.claimed = true;
+    call.lease_until = call.known_until = answer.claim.record().lease_until;
+    if (stands) call.lease_until = std::max(call.lease_until, stored->lease_until);
+    call.displaced = !stands;  // It may have gone while the answer was on its way.
+    owners_[call.owner] = id;
+    return;
+  }
+  const auto was_stored = [&](const auto& matches) {
+    return std::any_of(state.history.begin(), state.history.end(), [&](const Stored& one) {
+      return one.until > call.after && same_stored(one.result, answer.finish.record->result) && matches(one);
+    });
+  };
+  switch (answer.finish.kind) {
+    case Finish::Kind::recorded:
+      if (!was_stored([&](const Stored& one) { return one.owner == call.owner; }))
+        wrong("was told of no finish of its");
+      return;
+    case Finish::Kind::superseded:
+      if (!was_stored([&](const Stored& one) { return !(one.owner == call.owner); })) wrong("was told of no result");
+      return;
+    case Finish::Kind::lost:
+      if (stands && stored->state == State::in_progress && !is_released(*stored) &&
+          !expired(*stored, now_ + rules_.early) && !calls_.at(*call.earlier).displaced) {
+        wrong("was told that its claim is lost, and has it");
+      }
+      return;
+    case Finish::Kind::unrecorded:
+      return;
+    case Finish::Kind::declined:
+      wrong("was declined");
+  }
+}
+
 // Did the record stand there when the call was made, or later? `whenever`: at any time.
 void Auditor::seen(const Call& call, const Record& record, bool whenever) const {
   const auto& stood = keys_.at(call.what.key).stood;
@@ -612,6 +691,7 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   ++totals_.executed;
   if (!call.claimed || call.started) violate("start", key, "work started without a claim, or twice");
   call.started = true;
+  call.token = claim.token();
   Key& state = keys_[key];
   // What the copy of the call has made of the claim is not known here before the next write.
   const Call* const twin = twin_of(id);
@@ -629,7 +709,10 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   const auto slack = static_cast<std::uint64_t>(rules_.token_slack.count());
   const auto asked_at = static_cast<std::uint64_t>(call.at.time_since_epoch().count());
   const bool grows = claim.token() > state.top_token;
-  if (!grows && !operator_came && (!state.deleted || claim.token() + slack < std::min(state.top_token, asked_at))) {
+  if (call.earlier) {
+    if (claim.token() != calls_.at(*call.earlier).token) violate("attach", key, "the work goes on with another token");
+  } else if (!grows && !operator_came &&
+             (!state.deleted || claim.token() + slack < std::min(state.top_token, asked_at))) {
     violate("token", key,
             "call " + std::to_string(id) + " has token " + std::to_string(claim.token()) + ", and one with " +
                 std::to_string(state.top_token) + " has run");
@@ -645,7 +728,8 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   if (!compatible(claim.record().fingerprint, call.what.fingerprint)) violate("start", key, "for another payload");
   call.held = claim.record().on_lapse == OnLapse::hold;
   if (call.what.holds && !call.held && !operator_came) violate("hold", key, "its claim was not made under it");
-  if (state.execution && calls_.at(*state.execution).held && !operator_came) {
+  if (state.execution && calls_.at(*state.execution).held && !operator_came &&
+      !(calls_.at(*state.execution).owner == call.owner)) {
     const Call& before = calls_.at(*state.execution);
     const std::vector<Call*> holders = calls_with(before.owner);
     const bool given_up = std::any_of(holders.begin(), holders.end(), [&](const Call* held) {

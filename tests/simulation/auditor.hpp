@@ -48,6 +48,9 @@
 //               claim of one owner afterwards. Of a claim that both have, whoever writes first keeps it: the other
 //               writes nothing over that. What was sent before and not answered counts for both, so both may begin its
 //               work
+//   attach      a claim is taken up only by a process that was given its key and its owner, and only while it is in
+//               progress and not released; nothing but its lease and its holder changes then. From then on no other
+//               process writes for it. Who is told that it is over does not have it
 //   events      an engine's events are as many as the answers they stand for
 #pragma once
 
@@ -130,6 +133,9 @@ class Auditor {
   };
   void asked(CallId call, const Asked& what);
   void answered(CallId call, const Begin& begin);
+  // The claim of `earlier`, whose process is dead, is to be taken up.
+  void attaches(CallId call, CallId earlier, const Owner& owner, const Asked& what);
+  void attached(CallId call, const Attached& answer);
   void work_started(CallId call, const Claim& claim);
   // The answer to a holder's conditional write: another's record stands there, or none.
   void refused(ProcessId by, const Owner& holder);
@@ -165,8 +171,9 @@ class Auditor {
 
   struct Totals {
     std::uint64_t asked = 0, executed = 0, replayed = 0, conflicts = 0, mismatches = 0, unknown = 0, errors = 0,
-                  takeovers = 0, recorded = 0, superseded = 0, lost = 0, unrecorded = 0, writes = 0, handed_out = 0,
-                  transactions = 0, slept = 0, saved = 0;  // Leases that ended in sleep; those renewed all the same.
+                  takeovers = 0, attached = 0, recorded = 0, superseded = 0, lost = 0, unrecorded = 0, writes = 0,
+                  handed_out = 0, transactions = 0, slept = 0,
+                  saved = 0;  // Leases that ended in sleep; those renewed all the same.
   };
   [[nodiscard]] const Totals& totals() const noexcept { return totals_; }
   // The record of a key by the auditor's own account.
@@ -191,6 +198,8 @@ class Auditor {
     bool is_told_of_loss = false;
     bool slept = false;  // Its process slept over the end of its lease, and it was not renewed since.
     Owner owner;
+    std::uint64_t token = 0;        // Of its work.
+    std::optional<CallId> earlier;  // It takes up that call's claim.
     bool displaced = false;  // Its claim went from the store. What looks like it from then on is a copy of a write of
                              // its, delivered once more by the network.
     std::optional<FinishKind> finish;
@@ -258,6 +267,7 @@ class Auditor {
   void check_claim(const std::string& key, const Record* before, const Record& next);
   void check_history(const std::string& key, const Record& before, const Record& next, std::size_t least,
                      std::size_t most) const;
+  void check_attach(const std::string& key, const Record& before, const Record& next) const;
   void check_holder(const std::string& key, const Record& before, const Record& next, const Call& holder) const;
   void rows_were_alone() const;
   void check_handed_out(const Call& call, const Finish& finish, const std::string& key) const;
@@ -270,7 +280,8 @@ class Auditor {
   Call& call_of(CallId call);
   [[nodiscard]] bool are_copies(ProcessId one, ProcessId other) const noexcept;
   [[nodiscard]] bool share_claim(ProcessId one, ProcessId other, const Owner& owner) const;
-  // The calls that were given a claim: two if their process was copied, or none.
+  [[nodiscard]] bool may_attach(ProcessId process, const Owner& owner) const;
+  // The calls that were given a claim: two if their process was copied, one more for each that took it up, or none.
   [[nodiscard]] std::vector<Call*> calls_with(const Owner& owner);
   [[nodiscard]] Call* call_with(const Owner& owner, ProcessId process);
   [[nodiscard]] const Call* twin_of(CallId call) const;
@@ -281,6 +292,7 @@ class Auditor {
   std::map<CallId, Call> calls_;
   std::unordered_map<Owner, CallId, OwnerHash> owners_;       // Of claims that were handed out.
   std::unordered_map<Owner, ProcessId, OwnerHash> claimers_;  // Of claims that landed.
+  std::unordered_map<Owner, std::set<ProcessId>, OwnerHash> attachers_;
   // Inserts and reads of one process about one key that are under way …
   std::map<std::pair<ProcessId, std::string>, std::array<int, 2>> talks_;
   // … and finishes and steps that have no answer yet.

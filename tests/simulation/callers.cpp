@@ -82,11 +82,50 @@ void Simulation::answered(Process& process, CallId id, const std::string& key, B
   });
   auditor_.answered(id, begin);
   if (options_.bug == Bug::engine_answers_twice && world_.chance(5)) auditor_.answered(id, begin);
-  if (begin.kind != Begin::Kind::claimed) return;
+  if (begin.kind == Begin::Kind::claimed) begin_work(process, id, key, std::move(begin.claim));
+}
+
+// The process is about to die. The next one knows of some of its claims.
+void Simulation::leave_claims(Process& process) {
+  process.left.clear();
+  if (!config_.attaches) return;
+  for (const auto& [id, work] : process.works) {
+    if (work->hands || !world_.chance(700)) continue;
+    process.left.push_back({id, work->key.substr(work->key.find('#') + 1), work->claim.owner()});
+  }
+}
+
+void Simulation::attach(Process& process, const Left& left) {
+  const CallId id = ++calls_;
+  Request request{.key = Key("s", left.name)};
+  request.policy.emplace();
+  request.policy->lease = config_.lease;
+  request.policy->retention = config_.retention;
+  request.owner = left.owner;
+  Auditor::Asked asked;
+  asked.process = process.id;
+  asked.key = request.key.stored();
+  asked.heartbeats = config_.lease;
+  auditor_.attaches(id, left.call, left.owner, asked);
+  world_.at(world_.now() + world_.span(Instant(config_.lease) / 4), &process.host,
+            [this, &process, id, key = asked.key, request = std::move(request)]() mutable {
+              auditor_.at(world_.utc());
+              process.engine->attach(std::move(request), [this, &process, id, key](Attached answer) {
+                auditor_.at(world_.utc());
+                digest(key, id, answer.claim ? 100 : static_cast<std::uint64_t>(answer.finish.kind));
+                trace(process.id, "attach " + std::to_string(id), key,
+                      [&] { return answer.claim ? text_of(answer.claim.record()) : describe(answer.finish); });
+                auditor_.attached(id, answer);
+                if (answer.claim) begin_work(process, id, key, std::move(answer.claim));
+              });
+            });
+}
+
+void Simulation::begin_work(Process& process, CallId id, const std::string& key, Claim claim) {
   auto work = std::make_unique<Work>();
   work->call = id;
   work->key = key;
-  work->claim = std::move(begin.claim);
+  work->claim = std::move(claim);
   work->steps = static_cast<unsigned>(world_.below(4));
   work->obeys = world_.chance(500);
   work->big = world_.chance(100);

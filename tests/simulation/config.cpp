@@ -122,6 +122,8 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
   testing::SeededRandom sleeping(seed ^ 0x736C6565U);
   c.sleeps = sleeping.chance(250);
   if (c.sleeps) c.between_pauses = Instant(c.lease) * 2;
+  testing::SeededRandom attaching(seed ^ 0x61747461U);
+  c.attaches = attaching.chance(400) && !c.copies;
   if (bug != Bug::none) {  // A world in which it can show.
     c.processes = 3;
     c.keys = 3;
@@ -144,6 +146,8 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
     c.hands_out = c.companions = false;
     c.lease = Millis{5'000};
   }
+  c.attaches = c.attaches && (bug == Bug::none || bug == Bug::engine_attaches_anew);
+  if (bug == Bug::engine_attaches_anew) c.attaches = true;
   c.sleeps = c.sleeps || (bug >= Bug::engine_looks_before_sleep && bug <= Bug::engine_believes_renewals);
   if (bug == Bug::store_commits_apart) c.companions = true;
   if (bug == Bug::offload_loses_results) c.offloads = true;

@@ -43,6 +43,7 @@ struct Config {
   bool hands_out = false;        // Some results are committed by transactions of the callers' own.
   bool differing = false;        // Callers of a key do not agree about lease and retention.
   bool copies = false;           // A process is copied once, with its memory.
+  bool attaches = false;         // Claims of a process that died are taken up by the next one.
   bool sleeps = false;           // Processes often sleep, longer than a lease; half of the work looks before it acts.
   std::uint32_t trouble = 0;     // Of the network, in a thousand requests.
   Instant between_crashes{0}, between_pauses{0}, between_outages{0}, between_operators{0};  // 0: never.

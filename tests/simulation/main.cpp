@@ -168,11 +168,12 @@ int main(int count, char** arguments) {
       sum.effects += report.effects;
       sum.doubled_effects += report.doubled_effects;
       const auto add = [&](std::uint64_t Auditor::Totals::*member) { sum.totals.*member += report.totals.*member; };
-      for (const auto member : {&Auditor::Totals::asked, &Auditor::Totals::executed, &Auditor::Totals::replayed,
-                                &Auditor::Totals::conflicts, &Auditor::Totals::mismatches, &Auditor::Totals::unknown,
-                                &Auditor::Totals::errors, &Auditor::Totals::takeovers, &Auditor::Totals::recorded,
-                                &Auditor::Totals::superseded, &Auditor::Totals::lost, &Auditor::Totals::unrecorded,
-                                &Auditor::Totals::writes, &Auditor::Totals::slept, &Auditor::Totals::saved}) {
+      for (const auto member :
+           {&Auditor::Totals::asked, &Auditor::Totals::executed, &Auditor::Totals::replayed,
+            &Auditor::Totals::conflicts, &Auditor::Totals::mismatches, &Auditor::Totals::unknown,
+            &Auditor::Totals::errors, &Auditor::Totals::takeovers, &Auditor::Totals::attached,
+            &Auditor::Totals::recorded, &Auditor::Totals::superseded, &Auditor::Totals::lost,
+            &Auditor::Totals::unrecorded, &Auditor::Totals::writes, &Auditor::Totals::slept, &Auditor::Totals::saved}) {
         add(member);
       }
     } catch (const std::exception& error) {
@@ -190,10 +191,10 @@ int main(int count, char** arguments) {
             << "executed " << sum.totals.executed << ", replayed " << sum.totals.replayed << ", conflicts "
             << sum.totals.conflicts << ", mismatches " << sum.totals.mismatches << ", unknown " << sum.totals.unknown
             << ", errors " << sum.totals.errors << "\n"
-            << "takeovers " << sum.totals.takeovers << ", recorded " << sum.totals.recorded << ", superseded "
-            << sum.totals.superseded << ", lost " << sum.totals.lost << ", unrecorded " << sum.totals.unrecorded
-            << ", writes " << sum.totals.writes << ", leases slept over " << sum.totals.slept << " of which renewed "
-            << sum.totals.saved << "\n"
+            << "takeovers " << sum.totals.takeovers << ", attached " << sum.totals.attached << ", recorded "
+            << sum.totals.recorded << ", superseded " << sum.totals.superseded << ", lost " << sum.totals.lost
+            << ", unrecorded " << sum.totals.unrecorded << ", writes " << sum.totals.writes << ", leases slept over "
+            << sum.totals.slept << " of which renewed " << sum.totals.saved << "\n"
             << "crashes " << sum.crashes << ", copies " << sum.copies << ", power cuts " << sum.power_cuts
             << ", pauses " << sum.pauses << ", clock jumps " << sum.jumps << ", requests in trouble "
             << sum.lost_answers << ", late writes " << sum.late_writes << ", operator acts " << sum.operator_acts

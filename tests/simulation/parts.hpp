@@ -79,6 +79,11 @@ class Watch {
     auditor_->asked(call(id), what);
   }
   void answered(CallId id, const Begin& begin) { auditor_->answered(call(id), begin); }
+  void attaches(CallId id, CallId earlier, const Owner& owner, Auditor::Asked what) {
+    what.process = of(what.process);
+    auditor_->attaches(call(id), call(earlier), owner, what);
+  }
+  void attached(CallId id, const Attached& answer) { auditor_->attached(call(id), answer); }
   void work_started(CallId id, const Claim& claim) { auditor_->work_started(call(id), claim); }
   void refused(ProcessId by, const Owner& holder) { auditor_->refused(of(by), holder); }
   void renewed(ProcessId by, const Record& record) { auditor_->renewed(of(by), record); }
@@ -295,6 +300,12 @@ class Simulation {
     bool is_answered = false;
     bool is_cut = false;  // In a copy of its process: its answer goes to the other.
   };
+  // A claim of a process that died.
+  struct Left {
+    CallId call = 0;
+    std::string name;  // Of the key, in its scope.
+    Owner owner;
+  };
   struct Process {
     Process(World& world, std::int64_t drift, Millis offset) : host(world, drift, offset) {}
     Host host;
@@ -302,6 +313,7 @@ class Simulation {
     std::shared_ptr<EngineRandom> random;
     std::unique_ptr<Engine> engine;
     std::map<CallId, std::unique_ptr<Work>> works;
+    std::vector<Left> left;  // By its life before.
   };
 
   void begin();
@@ -365,6 +377,9 @@ class Simulation {
   void call(Process& process, std::size_t index);
   const Fingerprint& print_of(const std::string& payload);
   void answered(Process& process, CallId id, const std::string& key, Begin begin);
+  void begin_work(Process& process, CallId id, const std::string& key, Claim claim);
+  void leave_claims(Process& process);
+  void attach(Process& process, const Left& left);
   void later(Process& process, CallId id);
   void go_on(Process& process, CallId id);
   std::size_t length_of_step(const Work& work);

@@ -55,6 +55,7 @@ const char* to_string(Bug bug) {
       "engine_tries_for_ever",
       "engine_forgets_loss",
       "engine_believes_renewals",
+      "engine_attaches_anew",
       "dynamodb_puts_unconditionally",
       "dynamodb_compares_no_revision",
       "dynamodb_transacts_unconditionally",
@@ -288,11 +289,13 @@ void Simulation::crash(Process& process) {
   ++report_.crashes;
   hit(process, Blow::killed);
   trace(process.id, "crash", "", [] { return std::string(); });
+  leave_claims(process);
   stop(process);
   auditor_.died(process.id);
   world_.at(world_.now() + world_.span(Instant(config_.lease) / 2), nullptr, [this, &process] {
     auditor_.at(world_.utc());
     start(process);
+    for (const Left& left : process.left) attach(process, left);
   });
 }
 
@@ -456,7 +459,7 @@ void Simulation::describe() {
                   << (config_.hands_out ? ", hand-outs" : "") << (config_.forbids ? ", refusals as misuse" : "")
                   << (config_.misuses ? ", misuse" : "") << (config_.storms ? ", storms" : "")
                   << (config_.differing ? ", differing callers" : "") << (config_.copies ? ", a copy" : "")
-                  << (config_.sleeps ? ", sleeps" : "") << '\n';
+                  << (config_.sleeps ? ", sleeps" : "") << (config_.attaches ? ", attaches" : "") << '\n';
 }
 
 void Simulation::digest(const std::string& text, std::uint64_t a, std::uint64_t b) {

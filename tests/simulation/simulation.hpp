@@ -59,6 +59,7 @@ enum class Bug : std::uint8_t {
   engine_tries_for_ever,         // It is never given up.
   engine_forgets_loss,           // A claim that was given up is there again after the next write.
   engine_believes_renewals,      // A renewal that was refused is taken for one that was written.
+  engine_attaches_anew,          // A claim that is taken up gets a new token.
   // In what the DynamoDB store sends, …
   dynamodb_puts_unconditionally,       // A record is put under no condition.
   dynamodb_compares_no_revision,       // A put names only the owner.

@@ -236,6 +236,12 @@ void Simulation::plant_in_request(Asking& asking) {
     case Bug::engine_resets_attempt:
       if (claims) asking.next->attempt = 1;
       break;
+    case Bug::engine_attaches_anew:
+      if (const auto stands = records_.find(asking.key);
+          !claims && stands != records_.end() && stands->second.holder != asking.next->holder) {
+        ++asking.next->token;
+      }
+      break;
     case Bug::engine_loses_fingerprint:
       if (claims) asking.next->fingerprint = {};
       break;

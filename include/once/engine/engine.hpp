@@ -165,8 +165,8 @@ struct Begin {
 struct Attached {
   Claim claim = {};  // Yours, and renewed: go on. Empty: `finish` says why.
   // recorded: this owner has finished it, and `record` has the result or the failure.
-  // superseded: another result is stored, which `record` has.
-  // lost: none is stored. `record`: what is, or null. `error`: set if its result cannot be had.
+  // superseded: another attempt's result is stored, which `record` has.
+  // lost: neither. `record`: what is stored, or null. `error`: set if its result cannot be had.
   // unrecorded: the store did not answer, and `error` says why. The claim may be yours: try again until its lease ends.
   Finish finish = {};
 };
@@ -223,21 +223,21 @@ class Engine {
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
 
   // Takes up a claim that another process or handle has, or had, by its key and its owner: after a restart, for
-  // example. Reads the record and renews it, under `holder`, if it is still in progress, this owner's, and not released;
-  // also when its lease has ended, if nobody else has claimed it since. Never makes a claim. Whoever attaches last has
-  // it: another handle of the claim loses it at its next write. Everything else of the claim stays: its token, attempt
-  // and steps. Asks the store also for what another call of this engine asks for. The renewal gives the whole lease of
-  // the policy, also under Policy::fixed_lease.
-  // Throws Exception(misuse) without Request::owner, or for a policy out of range. The payload is not compared.
+  // example. Reads the record and renews it, under `holder`, if it is still in progress, this owner's, and not
+  // released; also when its lease has ended, if nobody else has claimed it since. Never makes a claim. Whoever attaches
+  // last has it: another handle of the claim loses it at its next write. Everything else of the claim stays: its token,
+  // attempt and steps. Asks the store also for what another call of this engine asks for. The renewal gives the whole
+  // lease of the policy, also under Policy::fixed_lease. Throws Exception(misuse) without Request::owner, or for a
+  // policy out of range. The payload is not compared.
   void attach(Request request, Callback<void(Attached&&)> done);
   [[nodiscard]] Attached attach(Request request);
 
   // Level 2. If the claim is ours, calls work(Context&) or work() on this thread. It returns a Result, void, or any
   // type with a Codec. Its exceptions pass through after the claim was released, stored or held, as the policy says. An
   // exception of the codec passes through too, but the work has acted: the operation is completed without its result.
-  // run() and begin() throw Exception(misuse) for a policy out of range, run() for Request::owner, and both for work that calls its own key on its own
-  // thread: it would wait for itself. If work waits for another thread or engine that calls the key, that is not
-  // detected: the call ends as a conflict after its wait.
+  // run() and begin() throw Exception(misuse) for a policy out of range, run() for Request::owner, and both for work
+  // that calls its own key on its own thread: it would wait for itself. If work waits for another thread or engine that
+  // calls the key, that is not detected: the call ends as a conflict after its wait.
   template <class Work>
   Outcome run(Request request, Work&& work);
   // The key is a name in EngineOptions::scope. An empty payload has no fingerprint. The payload is the input too, if
