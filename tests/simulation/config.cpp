@@ -146,8 +146,7 @@ Config Config::draw(World& world, std::uint64_t seed, Bug bug, Which store) {
     c.hands_out = c.companions = false;
     c.lease = Millis{5'000};
   }
-  c.attaches = c.attaches && (bug == Bug::none || bug == Bug::engine_attaches_anew);
-  if (bug == Bug::engine_attaches_anew) c.attaches = true;
+  if (bug != Bug::none) c.attaches = bug == Bug::engine_attaches_anew;
   c.sleeps = c.sleeps || (bug >= Bug::engine_looks_before_sleep && bug <= Bug::engine_believes_renewals);
   if (bug == Bug::store_commits_apart) c.companions = true;
   if (bug == Bug::offload_loses_results) c.offloads = true;
