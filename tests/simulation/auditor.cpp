@@ -710,7 +710,10 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   const auto asked_at = static_cast<std::uint64_t>(call.at.time_since_epoch().count());
   const bool grows = claim.token() > state.top_token;
   if (call.earlier) {
-    if (claim.token() != calls_.at(*call.earlier).token) violate("attach", key, "the work goes on with another token");
+    // A copy of its first write may have come after the claim was removed.
+    const Call& earlier = calls_.at(*call.earlier);
+    if (claim.token() != earlier.token && !earlier.displaced)
+      violate("attach", key, "the work goes on with another token");
   } else if (!grows && !operator_came &&
              (!state.deleted || claim.token() + slack < std::min(state.top_token, asked_at))) {
     violate("token", key,
