@@ -24,7 +24,6 @@ void AsyncRun::start(std::optional<Request> request, std::string_view operation,
   }
   std::optional<Begin> known;
   try {
-    refuse_owner(*request);
     policy_ = core_->take_in(*request);
     Running::refuse_here(*core_, request->key.stored());
     known = core_->flights.cached(*request, policy_);

@@ -82,8 +82,7 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
     case Verdict::execute:
     case Verdict::retry:
     case Verdict::take_over: {
-      // A record with our owner that is over: a copy of this process has run what we had in doubt, or our caller names
-      // the owner of an earlier claim.
+      // A record with our owner that is over: a copy of this process has run what we had in doubt.
       if (must_draw_owner() || record->owner == attempt_.owner) {
         attempt_.may_be_stored.clear();
         return end_seen(std::move(record), place);
@@ -106,11 +105,15 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       return replace(std::move(self), std::move(next), *record, place, Ask::mark, moment.uptime);
     }
     case Verdict::resume: {
-      if (attempt_.names_owner) {
+      if (attempt_.attaches) {
         if (is_released(*record)) return end_seen(std::move(record), place);
+        // After a write of ours, whatever another handle has written since is later.
+        if (in_doubt_ && !is_explained(*record)) {
+          return fail({ErrorKind::in_doubt, "another handle of the claim has written meanwhile"});
+        }
         verdict_ = Verdict::resume;
         written_ = std::move(record);
-        return correct(std::move(self), place);
+        return rewrite(std::move(self), place);
       }
       if (!is_explained(*record)) {  // A copy of this process wrote it.
         attempt_.may_be_stored.clear();
@@ -216,7 +219,7 @@ void Conversation::won(Self self, std::uint64_t place) {
     // that looks long locks the key.
     const Millis by = short_by(policy_, *written_, written_at_, moment);
     // A claim that is taken up keeps a longer lease: an operator may have extended it.
-    const Millis off = takes_up() ? std::max(by, Millis{0}) : std::chrono::abs(by);
+    const Millis off = attempt_.attaches ? std::max(by, Millis{0}) : std::chrono::abs(by);
     if (off > std::max(tolerance, moment.error)) return correct(std::move(self), place);
     if (!told_ || error_ > tolerance) error_ = off + moment.error;
     told_ = true;
@@ -245,13 +248,17 @@ void Conversation::correct(Self self, std::uint64_t place) {
     core_->tell({.kind = EventKind::store_error, .key = attempt_.key, .trace = attempt_.trace.get(), .error = &error});
     return fail(std::move(error));
   }
+  rewrite(std::move(self), place);
+}
+
+void Conversation::rewrite(Self self, std::uint64_t place) {
   const Moment moment = core_->moment();
   told_ = moment.told;
   error_ = moment.error;
   const RecordPtr seen = std::move(written_);
   attempt_.may_be_stored.push_back(seen->revision);
   auto next = std::make_shared<Record>(*seen);
-  if (takes_up()) {
+  if (attempt_.attaches) {  // Its work may have begun: only the lease is counted anew.
     EffectivePolicy renewing = policy_;
     renewing.fixed_lease = false;
     next->holder = attempt_.holder;

@@ -75,15 +75,15 @@ class Conversation {
   // written_ is stored, and is ours. Ends the conversation, unless its lease must be computed again.
   void won(Self self, std::uint64_t place);
   void correct(Self self, std::uint64_t place);
-  // Whether the claim was there before this conversation: its work may have begun, so only its lease is counted anew.
-  [[nodiscard]] bool takes_up() const noexcept { return attempt_.names_owner && verdict_ == Verdict::resume; }
+  // Writes over written_, which is ours and has no sufficient lease.
+  void rewrite(Self self, std::uint64_t place);
   void remove_orphan();
   void fail(Error error);
   void end(End&& end);
   void end_seen(std::shared_ptr<const Record> record, std::uint64_t place);
   // No claim was sent, but something else was after the owner was drawn. So a copy of this process may have it too.
   [[nodiscard]] bool must_draw_owner() const noexcept {
-    return (ask_ == Ask::read || ask_ == Ask::mark) && attempt_.may_be_stored.empty() && !attempt_.names_owner;
+    return (ask_ == Ask::read || ask_ == Ask::mark) && attempt_.may_be_stored.empty();
   }
   // Nothing is stored.
   void insert_or_end(Self self, std::uint64_t place);

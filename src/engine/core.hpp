@@ -37,7 +37,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   [[nodiscard]] std::shared_ptr<const CallTrace> trace_of(const TracePtr& caller) const;
   [[nodiscard]] std::shared_ptr<const EngineAttempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
   // For Engine::attach().
-  [[nodiscard]] std::shared_ptr<const EngineAttempt> attaching(Request&& request, const EffectivePolicy& policy) const;
+  [[nodiscard]] std::shared_ptr<const EngineAttempt> attaching(Request&& request, const Owner& owner,
+                                                               const EffectivePolicy& policy) const;
   void keep_input(Attempt& attempt, Request& request) const;
   // The same with a new owner, for a claim that is written at once.
   [[nodiscard]] std::shared_ptr<const EngineAttempt> again(const EngineAttempt& attempt) const;

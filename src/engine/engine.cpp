@@ -143,13 +143,6 @@ bool runs_unprotected(const Outcome& outcome, const EffectivePolicy& policy) noe
          policy.on_store_down == OnStoreDown::run_unprotected;
 }
 
-void refuse_owner(const Request& request) {
-  if (!request.owner) return;
-  throw Exception(ErrorKind::misuse,
-                  "run() claims again by itself if its claim is lost before the work begins, so it draws the owners: "
-                  "leave Request::owner empty, or call begin()");
-}
-
 std::string_view scope_of(std::string_view stored) noexcept { return stored.substr(0, stored.find('#')); }
 
 Error no_time_to_begin(const EffectivePolicy& policy) {
@@ -280,8 +273,7 @@ std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, c
   auto attempt = std::make_shared_for_overwrite<EngineAttempt>();
   attempt->policy = policy;
   attempt->key = std::move(request.key).stored();
-  attempt->owner = request.owner ? *request.owner : new_owner();
-  attempt->names_owner = request.owner.has_value();
+  attempt->owner = new_owner();
   if (*options.disabled) attempt->alone = attempt->key + '\0' + attempt->owner.hex();
   attempt->fingerprint = request.fingerprint;
   attempt->holder = options.holder;
@@ -293,10 +285,11 @@ std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, c
   return attempt;
 }
 
-std::shared_ptr<const EngineAttempt> EngineCore::attaching(Request&& request, const EffectivePolicy& policy) const {
+std::shared_ptr<const EngineAttempt> EngineCore::attaching(Request&& request, const Owner& owner,
+                                                           const EffectivePolicy& policy) const {
   auto attempt = std::make_shared<EngineAttempt>(*attempt_of(std::move(request), policy));
+  attempt->owner = owner;
   attempt->attaches = true;
-  attempt->fingerprint = {};
   return attempt;
 }
 
@@ -409,21 +402,21 @@ Begin Engine::begin(Request request) {
 
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
 
-void Engine::attach(Request request, Callback<void(Attached&&)> done) {
-  if (!request.owner) {
-    throw Exception(ErrorKind::misuse, "attach() needs the owner of the claim: set Request::owner");
-  }
+void Engine::attach(Request request, Owner owner, Callback<void(Attached&&)> done) {
   const EffectivePolicy policy = core_->take_in(request);
   core_->options.timers->make_ready();
-  core_->flights.attach(core_->attaching(std::move(request), policy), std::move(done));
+  core_->flights.attach(core_->attaching(std::move(request), owner, policy), std::move(done));
 }
 
-Attached Engine::attach(Request request) {
-  return wait_for<Attached>([&](Callback<void(Attached&&)>&& done) { attach(std::move(request), std::move(done)); });
+Attached Engine::attach(Request request, Owner owner) {
+  const EffectivePolicy policy = core_->take_in(request);
+  core_->options.timers->make_ready();
+  return wait_for<Attached>([&](Callback<void(Attached&&)>&& done) {
+    core_->flights.attach(core_->attaching(std::move(request), owner, policy), std::move(done));
+  });
 }
 
 void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
-  refuse_owner(request);
   EffectivePolicy policy = core_->take_in(request);
   if (Running::refuse_anywhere(*core_, request.key.stored())) policy.on_conflict = OnConflict::fail;
   if (*core_->options.disabled) {

@@ -13,8 +13,7 @@ namespace once {
 
 struct EngineAttempt : Attempt {
   EffectivePolicy policy;
-  bool names_owner = false;  // Its caller drew the owner. So whatever this owner has written is the caller's.
-  bool attaches = false;     // It never makes a claim.
+  bool attaches = false;  // To the claim that its owner has: it never makes one.
   // The revisions of claims that were written for it and may be stored, by which a copy's claim is told from its own.
   // After a conversation: those of one that was in doubt. While there are any, the owner is kept, to know them.
   // Only for its conversations, of which one at a time runs.

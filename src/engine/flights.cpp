@@ -30,22 +30,6 @@ EventKind event_of_answer(Begin::Kind kind) noexcept {
   }
 }
 
-// A second claim of one owner could be finished by what was meant for the first: a transaction to which it was handed
-// out names nothing but the owner.
-bool names_used_owner(const EngineAttempt& attempt, const Record* record, Verdict verdict) noexcept {
-  if (!attempt.names_owner || record == nullptr || record->owner != attempt.owner) return false;
-  switch (verdict) {
-    case Verdict::execute:
-    case Verdict::retry:
-    case Verdict::take_over:
-      return true;
-    case Verdict::resume:
-      return is_released(*record);
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 EventKind Flights::event_of(Verdict verdict) noexcept {
@@ -232,13 +216,31 @@ void Flights::attached(Attaching& call, Conversation::End&& end) {
   }
   const HashedKey name(call.attempt->flight());
   const std::shared_ptr<EngineCore> core = core_.shared_from_this();  // The caller may drop the claim at once.
+  if (!end.record->fingerprint.empty()) {  // A later result of another payload is not this claim's.
+    auto same = std::make_shared<EngineAttempt>(*call.attempt);
+    same->fingerprint = end.record->fingerprint;
+    call.attempt = std::move(same);
+  }
   std::shared_ptr<ClaimState> state = claimed(end, call.attempt);
   state->flight_hash = name.hash;
   const Uptime due = state->first_beat();
   {
     Shard& shard = shard_of(name);
-    const std::lock_guard lock(shard.mutex);
+    std::shared_ptr<ClaimState> holder;  // As in join().
+    std::unique_lock lock(shard.mutex);
     shard.claims.add(*state, due);
+    // A flight that another handle of the claim holds would answer from what that knows, until it learns of its loss.
+    const auto flight = shard.flights.find(name);
+    if (flight != shard.flights.end() && flight->second.phase == Phase::held) {
+      holder = holder_of(flight->second);
+      if (holder != nullptr && holder->attempt->owner == state->attempt->owner) {
+        if (flight->second.callers.empty()) {
+          erase(shard, flight);
+        } else {
+          ask_again(std::move(lock), flight->second);
+        }
+      }
+    }
   }
   core_.heartbeats.schedule(due);
   if (core_.options.observer) {
@@ -254,37 +256,38 @@ void Flights::attached(Attaching& call, Conversation::End&& end) {
 }
 
 void Flights::not_attached(Attaching&& call, std::shared_ptr<const Record> record) {
-  const bool stands = record != nullptr && !is_expired(record->expires_at, core_.moment().earliest());
-  const bool has_result = stands && (record->state == State::completed || record->state == State::failed);
+  const EngineAttempt& attempt = *call.attempt;
+  const Verdict verdict = decide(record.get(), attempt, attempt.policy, core_.moment().earliest()).verdict;
+  const bool stands = record != nullptr && verdict != Verdict::execute;
+  const bool own =
+      stands && record->owner == attempt.owner && (record->state == State::completed || record->state == State::failed);
+  const Finish::Kind kind = own                          ? Finish::Kind::recorded
+                            : verdict == Verdict::replay ? Finish::Kind::superseded
+                                                         : Finish::Kind::lost;
   auto kept = std::make_shared<Attaching>(std::move(call));
-  const auto answer = [this, kept](std::shared_ptr<const Record> whole, Finish::Kind kind, Error error) {
-    if (kind != Finish::Kind::recorded) {
-      core_.tell({.kind = EventKind::renewal_lost,
-                  .key = kept->attempt->key,
-                  .record = whole.get(),
-                  .trace = kept->attempt->trace.get(),
-                  .took = core_.uptime() - kept->since});
-    }
+  const auto answer = [this, kept](std::shared_ptr<const Record> whole, Finish::Kind how, Error error) {
+    const EventKind told = how != Finish::Kind::lost                            ? EventKind::replayed
+                           : whole != nullptr && whole->state == State::unknown ? EventKind::unknown
+                                                                                : EventKind::conflict;
+    core_.tell({.kind = told,
+                .key = kept->attempt->key,
+                .record = whole.get(),
+                .trace = kept->attempt->trace.get(),
+                .took = core_.uptime() - kept->since});
     Attached over;
-    over.finish = {.kind = kind, .record = std::move(whole), .error = std::move(error)};
+    over.finish = {.kind = how, .record = std::move(whole), .error = std::move(error)};
     kept->done(std::move(over));
   };
-  if (!has_result) return answer(std::move(record), Finish::Kind::lost, {});
-  core_.fetch(std::move(record), [core = core_.shared_from_this(), kept, answer](std::shared_ptr<const Record> whole,
-                                                                                 std::optional<Error> error) {
-    if (error) {
-      core->tell({.kind = EventKind::store_error,
-                  .key = whole->key,
-                  .record = whole.get(),
-                  .trace = kept->attempt->trace.get(),
-                  .error = &*error});
-      return answer(std::move(whole), Finish::Kind::lost, std::move(*error));
-    }
-    const bool own = whole->owner == kept->attempt->owner;
-    const Finish::Kind kind = own                                ? Finish::Kind::recorded
-                              : whole->state == State::completed ? Finish::Kind::superseded
-                                                                 : Finish::Kind::lost;
-    answer(std::move(whole), kind, {});
+  if (kind == Finish::Kind::lost) return answer(std::move(record), kind, {});
+  core_.fetch(std::move(record), [core = core_.shared_from_this(), kept, answer, kind](
+                                     std::shared_ptr<const Record> whole, std::optional<Error> error) {
+    if (!error) return answer(std::move(whole), kind, {});
+    core->tell({.kind = EventKind::store_error,
+                .key = whole->key,
+                .record = whole.get(),
+                .trace = kept->attempt->trace.get(),
+                .error = &*error});
+    answer(std::move(whole), kind == Finish::Kind::recorded ? kind : Finish::Kind::lost, std::move(*error));
   });
 }
 
@@ -316,16 +319,6 @@ Flights::Rest Flights::settle(Flight& flight, const std::shared_ptr<const Record
   bool has_late = false;
   for (Caller& caller : flight.callers) {
     const Decision decision = decide(record.get(), *caller.attempt, caller.attempt->policy, moment);
-    if (names_used_owner(*caller.attempt, record.get(), decision.verdict)) {
-      Begin begin;
-      begin.record = record;
-      begin.error = {ErrorKind::misuse, "the owner " + caller.attempt->owner.hex() + " had a claim on '" +
-                                            caller.attempt->key +
-                                            "' before, which is over, and nothing was claimed: draw an owner for each "
-                                            "claim"};
-      replies.emplace_back(std::move(caller), std::move(begin));
-      continue;
-    }
     switch (decision.verdict) {
       case Verdict::conflict:
         if (caller.waits(now)) {
@@ -392,8 +385,7 @@ void Flights::go_on(Shard& shard, std::unique_lock<WordLock> lock, Flight* fligh
   lock.lock();
   // Since its owner was drawn the process may have been copied, and the copy has the same one.
   Caller& leader = flight->callers.front();
-  if (start.kind != Conversation::Start::Kind::read && leader.attempt->may_be_stored.empty() &&
-      !leader.attempt->names_owner) {
+  if (start.kind != Conversation::Start::Kind::read && leader.attempt->may_be_stored.empty()) {
     leader.attempt = core_.again(*leader.attempt);
   }
   converse(std::move(lock), flight, std::move(start));

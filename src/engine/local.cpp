@@ -256,7 +256,6 @@ Outcome run_local(EngineCore& core, Request&& request, LocalTransaction& transac
     ~Over() { transaction.rollback(); }
     LocalTransaction& transaction;
   } const over{transaction};
-  refuse_owner(request);
   EffectivePolicy policy = core.take_in(request);
   refuse_policy(core, policy, transaction);
   if (Running::refuse_anywhere(core, request.key.stored())) policy.on_conflict = OnConflict::fail;

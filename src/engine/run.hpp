@@ -23,9 +23,6 @@ bool is_over(Begin& begun, Outcome& outcome);
 // would run again.
 bool runs_unprotected(const Outcome& outcome, const EffectivePolicy& policy) noexcept;
 
-// Throws Exception(misuse) for Request::owner: a run may need several claims.
-void refuse_owner(const Request& request);
-
 // Left of '#' in a stored key.
 std::string_view scope_of(std::string_view stored) noexcept;
 

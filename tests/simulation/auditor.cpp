@@ -578,15 +578,20 @@ void Auditor::attached(CallId id, const Attached& answer) {
       return one.until > call.after && same_stored(one.result, answer.finish.record->result) && matches(one);
     });
   };
+  const Record* const told = answer.finish.record.get();
+  const auto expect = [&](EventKind kind) { ++expected_[call.what.process].at(static_cast<std::size_t>(kind)); };
   switch (answer.finish.kind) {
     case Finish::Kind::recorded:
+      expect(EventKind::replayed);
       if (!was_stored([&](const Stored& one) { return one.owner == call.owner; }))
         wrong("was told of no finish of its");
       return;
     case Finish::Kind::superseded:
+      expect(EventKind::replayed);
       if (!was_stored([&](const Stored& one) { return !(one.owner == call.owner); })) wrong("was told of no result");
       return;
     case Finish::Kind::lost:
+      expect(told != nullptr && told->state == State::unknown ? EventKind::unknown : EventKind::conflict);
       if (stands && stored->state == State::in_progress && !is_released(*stored) &&
           !expired(*stored, now_ + rules_.early) && !calls_.at(*call.earlier).displaced) {
         wrong("was told that its claim is lost, and has it");

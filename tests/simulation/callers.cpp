@@ -101,16 +101,15 @@ void Simulation::attach(Process& process, const Left& left) {
   request.policy.emplace();
   request.policy->lease = config_.lease;
   request.policy->retention = config_.retention;
-  request.owner = left.owner;
   Auditor::Asked asked;
   asked.process = process.id;
   asked.key = request.key.stored();
   asked.heartbeats = config_.lease;
   auditor_.attaches(id, left.call, left.owner, asked);
   world_.at(world_.now() + world_.span(Instant(config_.lease) / 4), &process.host,
-            [this, &process, id, key = asked.key, request = std::move(request)]() mutable {
+            [this, &process, id, key = asked.key, owner = left.owner, request = std::move(request)]() mutable {
               auditor_.at(world_.utc());
-              process.engine->attach(std::move(request), [this, &process, id, key](Attached answer) {
+              process.engine->attach(std::move(request), owner, [this, &process, id, key](Attached answer) {
                 auditor_.at(world_.utc());
                 digest(key, id, answer.claim ? 100 : static_cast<std::uint64_t>(answer.finish.kind));
                 trace(process.id, "attach " + std::to_string(id), key,

@@ -131,12 +131,6 @@ struct Request {
   // Record::input, stored only with Policy::keep_input. Null: none. Any bytes; the engine cuts it.
   InputPtr input = {};
   std::uint64_t input_bytes = 0;  // The size of the whole, if `input` is only its beginning. 0: the input's own.
-
-  // The claim's owner, for begin() and attach(): for callers that must name their claim again. Draw it from the kernel
-  // (system_random()) for each claim, and never use it for another one. Empty: the engine draws it.
-  // With it begin() may be repeated: if its answer was lost, the next one resumes the claim (Verdict::resume). It takes
-  // it from whoever has it: a handle of the first begin() loses it.
-  std::optional<Owner> owner = {};
 };
 
 // The answer of begin().
@@ -166,8 +160,9 @@ struct Attached {
   Claim claim = {};  // Yours, and renewed: go on. Empty: `finish` says why.
   // recorded: this owner has finished it, and `record` has the result or the failure.
   // superseded: another attempt's result is stored, which `record` has.
-  // lost: neither. `record`: what is stored, or null. `error`: set if its result cannot be had.
+  // lost: neither. `record`: what is stored, or null.
   // unrecorded: the store did not answer, and `error` says why. The claim may be yours: try again until its lease ends.
+  // recorded and lost have an `error` too if the result in `record` cannot be had.
   Finish finish = {};
 };
 
@@ -222,20 +217,22 @@ class Engine {
   [[nodiscard]] Begin begin(Request request);
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
 
-  // Takes up a claim that another process or handle has, or had, by its key and its owner: after a restart, for
-  // example. Reads the record and renews it, under `holder`, if it is still in progress, this owner's, and not
-  // released; also when its lease has ended, if nobody else has claimed it since. Never makes a claim. Whoever attaches
-  // last has it: another handle of the claim loses it at its next write. Everything else of the claim stays: its token,
-  // attempt and steps. Asks the store also for what another call of this engine asks for. The renewal gives the whole
-  // lease of the policy, also under Policy::fixed_lease. Throws Exception(misuse) without Request::owner, or for a
-  // policy out of range. The payload is not compared.
-  void attach(Request request, Callback<void(Attached&&)> done);
-  [[nodiscard]] Attached attach(Request request);
+  // Takes up a claim that another process or handle had, by its key and Claim::owner(): after a restart, for example.
+  // Reads the record and renews it, under `holder`, if it is still in progress, this owner's, and not released; also
+  // when its lease has ended, if no other call came since. Never makes a claim. Its token, attempt and steps stay. The
+  // renewal gives the whole lease of the policy, also under Policy::fixed_lease. The fingerprint is compared only with
+  // what another attempt has stored.
+  // The handle that attaches last has the claim: an earlier one loses it at its next write. But a transaction to which
+  // the earlier one has handed it out is not fenced. It finishes the claim if it commits while that is in progress.
+  // Where protection is switched off (EngineOptions::disabled), every claim is lost.
+  // Throws Exception(misuse) for a policy out of range, NoTimeLeft as begin(), and what Timers::make_ready() throws.
+  void attach(Request request, Owner owner, Callback<void(Attached&&)> done);
+  [[nodiscard]] Attached attach(Request request, Owner owner);
 
   // Level 2. If the claim is ours, calls work(Context&) or work() on this thread. It returns a Result, void, or any
   // type with a Codec. Its exceptions pass through after the claim was released, stored or held, as the policy says. An
   // exception of the codec passes through too, but the work has acted: the operation is completed without its result.
-  // run() and begin() throw Exception(misuse) for a policy out of range, run() for Request::owner, and both for work
+  // run() and begin() throw Exception(misuse) for a policy out of range, and for work
   // that calls its own key on its own thread: it would wait for itself. If work waits for another thread or engine that
   // calls the key, that is not detected: the call ends as a conflict after its wait.
   template <class Work>
