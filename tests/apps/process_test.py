@@ -1,4 +1,5 @@
 """once run as a process among others: signals, deaths, lost claims, terminals, large streams."""
+import datetime
 import fcntl
 import json
 import os
@@ -31,6 +32,11 @@ while True:
 def stopped(pid):
     with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
         return stat.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def children(pid):
+    family = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return [child for child, parent in (map(int, line.split()) for line in family.splitlines()) if parent == pid]
 
 
 class Killed(Case):
@@ -97,15 +103,32 @@ class Killed(Case):
         self.pid_in("pid")
         waiting = self.start("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--", "sh", "-c", "echo x >>ran")
 
-        def prepared():
-            family = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-            parents = dict(map(int, line.split()) for line in family.splitlines())
-            guards = [pid for pid, parent in parents.items() if parent == waiting.pid]
-            return [pid for pid, parent in parents.items() if parent in guards]
-        os.kill(wait_until(prepared, "its process waits")[0], signal.SIGKILL)
+        guard = wait_until(lambda: children(waiting.pid), "its guard is there")[0]
+        os.kill(wait_until(lambda: children(guard), "its process waits")[0], signal.SIGKILL)
         self.open_gate("go")
         self.assertEqual(waiting.wait(), 0)  # A replay.
         self.assertEqual(self.runs(), 0)
+
+    def test_a_lease_that_ends_before_the_command_begins_is_claimed_again(self):
+        self.fifo("go")
+        self.start("run", "--key", "k", "--on-failure", "release", "--", "sh", "-c", "echo $$ >pid; cat go; exit 1")
+        self.pid_in("pid")
+        waiting = self.start("run", "--key", "k", "--fingerprint", "none", "--wait", "60s", "--lease", "1s", "--",
+                             "sh", "-c", "echo x >>ran")
+        guard = wait_until(lambda: children(waiting.pid), "its guard is there")[0]
+        wait_until(lambda: children(guard), "its process waits")
+        os.kill(guard, signal.SIGSTOP)
+        self.open_gate("go")
+
+        def claim():
+            done = self.once("show", "--key", "k", "--json")
+            shown = json.loads(done.stdout or "{}")
+            return shown if f":{waiting.pid} " in shown.get("holder", "") else None
+        until = datetime.datetime.fromisoformat(wait_until(claim, "it has the claim")["lease_until"])
+        wait_until(lambda: datetime.datetime.now(datetime.timezone.utc) > until, "the first lease is over")
+        os.kill(guard, signal.SIGCONT)
+        _, err = waiting.communicate()
+        self.assertEqual((waiting.returncode, self.runs()), (0, 1), err)
 
     def test_kill_9_of_the_guard_takes_the_command(self):
         process, command, child = self.start_family()

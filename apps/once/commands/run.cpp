@@ -580,6 +580,7 @@ class Run {
     take_back();
     if (supervised.kind == Supervised::Kind::not_started) {
       give_back(claim, "the command could not be executed");
+      if (supervised.error == ECANCELED) return std::nullopt;  // Its lease was over, or its process was killed.
       return not_started(supervised.error);
     }
     if (finished) return done_by_command(*finished, supervised, recorder);
