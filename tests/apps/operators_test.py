@@ -1073,6 +1073,52 @@ class Doctor(Operators):
         self.assertFalse(self.path("ran").exists())
 
 
+class Restoring(Case):
+    """The commands of the handbook, by root and by the service's user: afterwards the service works, and only it can read."""
+    SERVICE = 65534
+
+    def restore(self, restorer):
+        page = (pathlib.Path(__file__).resolve().parents[2] / "docs/handbook.md").read_text()
+        section = page.split("## Restore a backup")[1].split("\n## ")[0]
+        commands = [line.strip()[2:] for line in section.splitlines() if line.strip().startswith("$ ")]
+        self.assertEqual(len(commands), 4, commands)
+        folder = self.path("service")
+        folder.mkdir()
+        os.chown(folder, self.SERVICE, self.SERVICE)
+        os.chmod(self.dir, 0o711)
+        env = dict(self.env, ONCE_STORE=f"sqlite:{folder}/once.db", PATH=f"{self.path('bin')}:{os.environ['PATH']}")
+        self.path("bin").mkdir()
+        self.path("bin/once").symlink_to(harness.PROGRAM)
+
+        def as_user(user, *command):
+            done = subprocess.run(["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "sh", "-c", *command],
+                                  cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+            return done.stdout
+
+        work = "once run --key k -- sh -c 'echo x >>ran; echo done'"
+        self.assertEqual(as_user(self.SERVICE, work), "done\n")
+        backup, move, copy, look = commands
+        as_user(restorer, backup)
+        as_user(self.SERVICE, "once run --key later -- true")
+        as_user(restorer, move)
+        as_user(restorer, copy)
+        shown = as_user(restorer, look)
+        self.assertIn("fine     integrity", shown)
+        owner = (folder / "once.db").stat()
+        self.assertEqual((owner.st_uid, owner.st_gid, oct(owner.st_mode & 0o777)), (self.SERVICE, self.SERVICE, "0o600"))
+        self.assertEqual(as_user(self.SERVICE, work), "done\n")  # A replay.
+        self.assertEqual((folder / "ran").read_text(), "x\n")
+        self.assertEqual(as_user(self.SERVICE, "once run --key later -- echo again"), "again\n")  # Forgotten.
+        self.assertEqual([name for name in ("backup.db", "lost") if (folder / name).stat().st_mode & 0o077], [])
+
+    def test_by_root(self):
+        self.restore(0)
+
+    def test_by_the_user_of_the_service(self):
+        self.restore(self.SERVICE)
+
+
 class Memory(Case):
     def test_a_store_of_its_own_process(self):
         self.expect(self.once("run", "--store", "memory:", "--key", "k", "--", "echo", "out"), 64, b"",
