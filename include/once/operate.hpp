@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include <once/callback.hpp>
+#include <once/clock.hpp>
 #include <once/decide.hpp>
 #include <once/error.hpp>
 #include <once/offload.hpp>
@@ -200,5 +201,13 @@ Time now(const Store& store, const Clock& clock) noexcept;
 // exist. Decide irreversible things, such as a sweep, by the earliest possible time: now - error. Blocks. Throws
 // Exception: the store's error, or unavailable if its answer had no time.
 StoreTime learn_now(Store& store, const Clock& clock);
+
+// Writes a record that no other program uses, reads it and removes it: whether the store takes new operations now, with
+// a full disk, a closed gate or a lost lock. The record is a completed one, so no program counts it among those in
+// progress; if it cannot be removed, it expires after a minute. `holder`: Record::holder. `done` gets what failed,
+// whose message begins with the step: "a record could not be written: …". The store must live until then. Store has the
+// rules for completions. Costs a write unit or two in stores that charge for them.
+void probe(Store& store, const Clock& clock, Random& random, std::string holder,
+           Callback<void(std::optional<Error>)> done);
 
 }  // namespace once::operate

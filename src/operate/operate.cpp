@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -526,6 +527,56 @@ StoreTime learn_now(Store& store, const Clock& clock) {
                   store.name() +
                       " answered without a believable time, which is needed to tell what has expired. Look for a "
                       "proxy in between that drops or writes the Date header");
+}
+
+namespace {
+
+struct Probe {
+  Store& store;
+  RecordPtr record;
+  Callback<void(std::optional<Error>)> done;
+
+  // False: the probe has ended.
+  bool went(const Answer& answer, const char* step) {
+    if (answer.status == AnswerStatus::done) return true;
+    const bool failed = answer.status == AnswerStatus::failed;
+    done(Error{.kind = failed ? answer.error.kind : ErrorKind::corrupt,
+               .message = std::string("a record could not be ") + step + ": " +
+                          (failed ? answer.error.message : "another one is in its place")});
+    return false;
+  }
+};
+
+}  // namespace
+
+void probe(Store& store, const Clock& clock, Random& random, std::string holder,
+           Callback<void(std::optional<Error>)> done) {
+  std::array<std::uint8_t, 4> bits{};
+  random.fill(bits);
+  const Stamp stamp(now(store, clock), std::bit_cast<std::uint32_t>(bits));  // No other program reads it.
+  Attempt attempt{.key = {}, .owner = {}, .fingerprint = {}, .holder = std::move(holder)};
+  random.fill(attempt.owner.bytes);
+  attempt.key = Key("once", "probe " + attempt.owner.hex()).stored();
+  EffectivePolicy policy;
+  policy.lease = policy.retention = Millis{60'000};
+  Record record = claimed(attempt, policy, stamp, nullptr, Verdict::execute);
+  complete(record, Result(), policy, stamp);
+  const auto trial =
+      std::make_shared<Probe>(Probe{.store = store, .record = share(std::move(record)), .done = std::move(done)});
+  store.insert(trial->record, [trial](const Answer& inserted) {
+    if (!trial->went(inserted, "written")) return;
+    trial->store.get(trial->record->key, [trial](const Answer& read) {
+      if (!trial->went(read, "read")) return;
+      if (!read.record || !(*read.record == *trial->record)) {
+        return trial->done(Error{.kind = ErrorKind::corrupt, .message = "what was read is not what was written"});
+      }
+      trial->store.remove(trial->record->key,
+                          {.owner = trial->record->owner, .revision = trial->record->revision, .place = read.place},
+                          [trial](const Answer& removed) {
+                            if (trial->went(removed, "removed")) trial->done(std::nullopt);
+                          });
+    });
+  });
 }
 
 }  // namespace once::operate

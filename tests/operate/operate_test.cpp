@@ -15,10 +15,13 @@
 #include <once/decide.hpp>
 #include <once/key.hpp>
 #include <once/platform/blocking.hpp>
+#include <once/platform/system.hpp>
 #include <once/stores/memory.hpp>
+#include <once/testing/faulty_store.hpp>
 #include <once/testing/manual_time.hpp>
 
 #include "../engine/forwarding_store.hpp"
+#include "platform/wait.hpp"
 
 namespace once::operate {
 
@@ -737,6 +740,39 @@ TEST(Sweep, SaysWhatStoppedIt) {
   ASSERT_TRUE(swept.error);
   EXPECT_EQ(swept.error->message, "broken");
   EXPECT_EQ(swept.removed, 1U);
+}
+
+std::optional<Error> probed(Store& store) {
+  const once::testing::ManualClock clock;
+  return wait_for<std::optional<Error>>(
+      [&](Callback<void(std::optional<Error>)> done) { probe(store, clock, *system_random(), "h", std::move(done)); });
+}
+
+TEST(Probe, LeavesNothing) {
+  const std::unique_ptr<Store> store = stores::make_memory_store();
+  EXPECT_FALSE(probed(*store));
+  EXPECT_TRUE(blocking::list(*store, {}).records.empty());
+}
+
+TEST(Probe, NamesTheStepThatFailed) {
+  using once::testing::Fault;
+  using once::testing::StoreCall;
+  for (const auto& [operation, step] : {std::pair{StoreCall::Operation::insert, "written"},
+                                        {StoreCall::Operation::get, "read"},
+                                        {StoreCall::Operation::remove, "removed"}}) {
+    const auto clock = std::make_shared<once::testing::ManualClock>();
+    once::testing::FaultyStore store(stores::make_memory_store(clock), [failing = operation](const StoreCall& call) {
+      return Fault{.kind = call.operation == failing ? Fault::Kind::unavailable : Fault::Kind::none};
+    });
+    const std::optional<Error> error = probed(store);
+    ASSERT_TRUE(error) << step;
+    EXPECT_EQ(error->kind, ErrorKind::unavailable);
+    EXPECT_TRUE(error->message.starts_with(std::string("a record could not be ") + step + ": ")) << error->message;
+    for (const Record& left : blocking::list(store, {}).records) {  // It is nobody's work, and expires.
+      EXPECT_EQ(left.state, State::completed);
+      EXPECT_EQ(left.expires_at, once::testing::manual_start + 60s);
+    }
+  }
 }
 
 }  // namespace operate_test

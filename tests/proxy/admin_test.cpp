@@ -1,5 +1,7 @@
 // What operators' tools get.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <list>
 #include <memory>
 #include <string>
@@ -7,7 +9,10 @@
 #include <utility>
 
 #include <once/frontends/admin.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/testing/manual_time.hpp>
 
+#include "../engine/forwarding_store.hpp"
 #include "proxy_test.hpp"
 
 namespace once::proxy {
@@ -45,6 +50,91 @@ TEST_F(AdminTest, SaysWhetherItIsAliveAndReady) {
   store->set_plan(once::testing::no_faults());
   EXPECT_EQ(page("/readyz").status(), 200U);
   EXPECT_EQ(runs(), 0U);
+}
+
+// Readiness, with a clock that the test moves, and counts of what the store was asked for.
+class ReadinessTest : public AdminTest {
+ protected:
+  using Call = once::testing::StoreCall;
+  using Fault = once::testing::Fault;
+
+  void start_with(std::shared_ptr<Store> inner = stores::make_memory_store()) {
+    clock = manual;
+    timers = by_hand;
+    store = std::make_shared<once::testing::FaultyStore>(
+        std::move(inner),
+        [this](const Call& call) {
+          (call.is_write() ? writes : reads).fetch_add(1);
+          if (!call.is_write()) return Fault();
+          return Fault{.kind = writes_fail ? Fault::Kind::unavailable : Fault::Kind::none,
+                       .answer_delay = Millis{write_delay_ms}};
+        },
+        manual, by_hand);
+    start(counting());
+  }
+  [[nodiscard]] static std::string answer_of(Line& line) { return line.read_message().value().body; }
+
+  std::atomic<int> reads = 0;
+  std::atomic<int> writes = 0;
+  std::atomic<bool> writes_fail = false;
+  std::atomic<int> write_delay_ms = 0;
+  const std::shared_ptr<once::testing::ManualClock> manual = std::make_shared<once::testing::ManualClock>();
+  const std::shared_ptr<once::testing::ManualTimers> by_hand = std::make_shared<once::testing::ManualTimers>(manual);
+};
+
+TEST_F(ReadinessTest, NeedsAStoreThatTakesWrites) {
+  start_with();
+  writes_fail = true;
+  const Message unready = page("/readyz");
+  EXPECT_EQ(unready.status(), 503U);
+  EXPECT_THAT(unready.body, HasSubstr("the store takes no new operations: a record could not be written: "));
+  EXPECT_EQ(page("/readyz?replays").body, "ready\n");
+  EXPECT_EQ(writes, 1);
+  writes_fail = false;
+  manual->advance(std::chrono::seconds{9});
+  EXPECT_EQ(page("/readyz").status(), 503U);  // It was not tried again.
+  EXPECT_EQ(writes, 1);
+  manual->advance(std::chrono::seconds{1});
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(page("/readyz").body, "ready\n");
+  EXPECT_EQ(writes, 3);  // One more record, which was removed.
+  EXPECT_EQ(blocking::list(*store, {}).records.size(), 0U);
+}
+
+TEST_F(ReadinessTest, OneProbeServesAllWhoAsk) {
+  start_with();
+  write_delay_ms = 3'000;
+  std::list<Line> asking;
+  for (int i = 0; i < 5; ++i) {
+    asking.push_back(Line::to(proxy->admin_port()));
+    asking.back().write("GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n");
+  }
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (reads < 5) {  // Each has read, and waits for the first one's write.
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(writes, 1);
+  while (writes < 2) by_hand->advance(Millis{3'000});  // Its insert, then its removal.
+  by_hand->advance(Millis{3'000});
+  for (Line& line : asking) EXPECT_EQ(answer_of(line), "ready\n");
+  EXPECT_EQ(writes, 2);
+}
+
+// As in DynamoDB, which charges for each write.
+TEST_F(ReadinessTest, OnlyReadsAStoreThatExpiresItself) {
+  class Expiring final : public once::testing::ForwardingStore {
+   public:
+    using ForwardingStore::ForwardingStore;
+    [[nodiscard]] Capabilities capabilities() const noexcept override {
+      Capabilities can = inner_->capabilities();
+      can.expires_itself = true;
+      return can;
+    }
+  };
+  start_with(std::make_shared<Expiring>(stores::make_memory_store()));
+  EXPECT_EQ(page("/readyz").body, "ready\n");
+  EXPECT_EQ(reads, 1);
+  EXPECT_EQ(writes, 0);
 }
 
 TEST_F(AdminTest, ThoseWhoKeepSilentStandInNobodysWay) {

@@ -134,25 +134,62 @@ class StoreFaults(ProxyCase):
         self.check(replaced())
 
     @contextlib.contextmanager
-    def disk(self):
+    def disk(self, size=DISK_BYTES):
         folder = self.path("disk")
         folder.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "once-test", folder], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "once-test", folder], check=True)
         try:
             yield folder
         finally:
             subprocess.run(["umount", "--lazy", folder], check=True)
 
+    @contextlib.contextmanager
+    def full(self, folder):
+        with open(folder / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while True:
+                filler.write(bytes(4096))
+        yield
+        os.unlink(folder / "filler")
+
     def test_disk_full(self):
-        @contextlib.contextmanager
-        def full(folder):
-            with open(folder / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
-                while True:
-                    filler.write(bytes(4096))
-            yield
-            os.unlink(folder / "filler")
         with self.disk() as folder:
-            self.check(full(folder), folder)
+            self.check(self.full(folder), folder)
+
+    def test_a_full_disk_is_reported(self):
+        with self.disk(8 << 20) as folder:
+            process, self.port = self.start_proxy("--admin", "0", "--access-log", self.path("access.log"),
+                                                  "--store", self.store_at(folder))
+            admin = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+
+            def page(path):
+                with contextlib.closing(http.client.HTTPConnection("127.0.0.1", admin, timeout=harness.DEADLINE_S)) as to:
+                    to.request("GET", path)
+                    answer = to.getresponse()
+                    return answer.status, answer.read().decode()
+
+            def doctor():
+                done = self.once("doctor", "--json", "--store", f"sqlite:{folder}/once.db")
+                return done.returncode, {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+            self.assertEqual(page("/readyz"), (200, "ready\n"))
+            self.assertIn("201", self.curl("before"))
+            self.assertEqual(doctor()[1]["space"]["grade"], "note")  # A disk of 8 MiB is small.
+            with self.full(folder):
+                # Some room is reserved, and taken first.
+                refused = wait_until(lambda: next((key for key in [f"k-{len(self.service.ledger)}"]
+                                                   if "store-unavailable" in self.curl(key)), None), "an operation is refused")
+                wait_until(lambda: page("/readyz")[0] == 503, "it is not ready")
+                status, text = page("/readyz")
+                self.assertEqual(status, 503)
+                self.assertRegex(text, "^the store takes no new operations: a record could not be written: .*(full|space)")
+                self.assertEqual(page("/readyz?replays"), (200, "ready\n"))
+                self.assertIn("Idempotent-Replayed: true", self.curl("before"))
+                code, findings = doctor()
+                self.assertEqual((code, findings["space"]["grade"]), (1, "problem"), findings)
+                self.assertRegex(findings["space"]["text"], "^0 B of 8.0 MiB are free: new operations are refused")
+            wait_until(lambda: page("/readyz")[0] == 200, "it is ready again")
+            self.assertIn("201", self.curl(refused))
+            self.assertEqual(doctor()[0], 0)
 
     def test_read_only(self):
         with self.disk() as folder:

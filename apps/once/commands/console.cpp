@@ -181,6 +181,7 @@ int console(const ConsoleFlags& flags) {
                                   {.listen = address,
                                    .metrics = [] { return std::string(); },
                                    .unready = {},
+                                   .probes_writes = false,
                                    .operators =
                                        [&](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
                                          operators.answer_later(request, std::move(done));

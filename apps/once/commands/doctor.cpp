@@ -35,6 +35,7 @@
 #include "output/text.hpp"
 #include "platform/host_boot.hpp"
 #include "platform/wait.hpp"
+#include "process/free_space.hpp"
 #include "settings/access.hpp"
 #include "text/rfc3339.hpp"
 #if ONCE_AWS
@@ -129,6 +130,18 @@ class Examination {
     }
   }
 
+  // Of the file system of `path`. A quota of a directory (XFS, ext4) counts as the size of its disk, another one shows
+  // only in a write: --probe.
+  void look_at_space(const std::string& name, const std::string& path, const std::string& consequence) {
+    const auto space = free_space(path);
+    if (!space) return;
+    std::string text = show_size(space->free_bytes) + " of " + show_size(space->total_bytes) + " are free";
+    if (space->is_out_of_names()) text += ", but no more files can be made (df -i)";
+    if (space->is_full()) return add(Grade::problem, name, text + ": " + consequence);
+    add(space->is_low() ? Grade::note : Grade::fine, name,
+        text + (space->is_low() ? ": make room. To remove expired records: once sweep" : ""));
+  }
+
   void look_at_file() {
     const auto status = stores::sqlite_status(*access_.store);
     if (!status) return;
@@ -136,6 +149,8 @@ class Examination {
         show_size(status->file_bytes) + ", log " + show_size(status->log_bytes) + ", schema " +
             std::to_string(status->schema_version) + ", SQLite " + status->sqlite_version);
     look_at_names(*status);
+    look_at_space("space", status->path,
+                  "new operations are refused, or soon will be, until there is room; replays go on");
     if (!status->shared_file_system.empty()) {
       add(Grade::note, "file system",
           status->shared_file_system +
@@ -305,6 +320,7 @@ class Examination {
           access_.offload_directory + " is not a directory that you can read and write: large results are lost");
     } else {
       add(Grade::fine, "offload", access_.offload_directory);
+      look_at_space("offload space", access_.offload_directory, "large results are lost until there is room");
     }
   }
 
@@ -324,34 +340,13 @@ class Examination {
     add(Grade::fine, "offload", access_.offload_name + ": a small result was written, read and removed");
   }
 
-  // Writes a record that no other program uses, reads it, removes it.
   void probe() {
-    const Owner owner = fresh_owner();
-    const Time now = operate::now(*access_.store, *system_clock());  // No other program reads it.
     const Uptime begun = system_clock()->uptime();
-    Attempt attempt{.key = Key("once doctor", owner.hex()).stored(),
-                    .owner = owner,
-                    .fingerprint = {},
-                    .holder = who() + " once doctor --probe"};
-    EffectivePolicy policy;
-    policy.lease = policy.retention = Millis{60'000};
-    const Record record = claimed(attempt, policy, fresh_stamp(now), nullptr, Verdict::execute);
-    const auto step = [&](Answer answer, const char* what) {
-      if (answer.status == AnswerStatus::done) return true;
-      add(Grade::problem, "probe",
-          std::string("a record could not be ") + what + ": " +
-              (answer.status == AnswerStatus::failed ? answer.error.message : "refused"));
-      return false;
-    };
-    if (!step(blocking::insert(*access_.store, record), "written")) return;
-    const Answer read = blocking::get(*access_.store, record.key);
-    if (!step(read, "read")) return;
-    if (!read.record || !(*read.record == record)) {
-      add(Grade::problem, "probe", "what was read is not what was written");
-    }
-    if (!step(blocking::remove(*access_.store, record.key, {.owner = owner, .revision = record.revision}), "removed")) {
-      return;
-    }
+    const auto error = wait_for<std::optional<Error>>([&](Callback<void(std::optional<Error>)> done) {
+      operate::probe(*access_.store, *system_clock(), *system_random(), who() + " once doctor --probe",
+                     std::move(done));
+    });
+    if (error) return add(Grade::problem, "probe", error->message);
     const auto took = std::chrono::floor<Millis>(system_clock()->uptime() - begun);
     add(Grade::fine, "probe", "a record was written, read and removed in " + show_duration(took));
   }

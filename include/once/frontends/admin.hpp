@@ -18,8 +18,10 @@ namespace once::proxy {
 struct AdminOptions {
   Address listen = {};
   std::function<std::string()> metrics = {};  // The page /metrics. Required.
-  // Why /readyz is 503: "stopping". Empty text: it is 200 if the engine's store answers. Empty function: the same.
+  // Why /readyz is 503: "stopping". Empty text: it is 200 if the engine's store answers and takes new operations. Empty
+  // function: the same.
   std::function<std::string()> unready = {};
+  bool probes_writes = true;  // False: /readyz only reads from the store.
   // As the members of ProxyOptions.
   std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators = {};
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics = {};

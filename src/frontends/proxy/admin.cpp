@@ -10,6 +10,7 @@
 
 #include <once/frontends/proxy.hpp>
 #include <once/key.hpp>
+#include <once/operate.hpp>
 #include <once/store.hpp>
 
 #include "frontends/proxy/handshakes.hpp"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::size_t most_head_bytes = 8 * 1024;
 constexpr std::size_t most_connections = 64;
+constexpr Millis probe_interval{10'000};
 
 http::Answer text(unsigned status, std::string body) {
   return {.status = status,
@@ -30,24 +32,53 @@ http::Answer text(unsigned status, std::string body) {
           .body = std::move(body)};
 }
 
-Task<http::Answer> ready(Loop& loop, const AdminPages& pages) {
+// Leaves in pages.probe whether the store takes new operations, or took them less than ten seconds ago.
+Task<void> probe_writes(Loop& loop, AdminPages& pages) {
+  WriteProbe& probe = pages.probe;
+  const EngineOptions& engine = pages.engine->options();
+  if (probe.is_running) {
+    auto wait = [&](Callback<void(bool)> done) { probe.waiting.push_back(std::move(done)); };
+    co_await completion<bool>(loop, wait);
+    co_return;
+  }
+  if (probe.ended_at && engine.clock->uptime() - *probe.ended_at < probe_interval) co_return;
+  probe.is_running = true;
+  using Failure = std::optional<Error>;
+  auto start = [&](Callback<void(Failure)> done) {
+    operate::probe(*engine.store, *engine.clock, *engine.random, engine.holder, std::move(done));
+  };
+  const Failure error = co_await completion<Failure>(loop, start);
+  probe.refusal = error ? error->message : std::string();
+  probe.ended_at = engine.clock->uptime();
+  probe.is_running = false;
+  for (auto& done : std::exchange(probe.waiting, {})) done(true);
+}
+
+Task<http::Answer> ready(Loop& loop, AdminPages& pages, bool for_replays) {
   if (const std::string why = pages.unready ? pages.unready() : std::string(); !why.empty()) {
     co_return text(503, why + '\n');
   }
   // No request has this key, because their scopes contain a method; elsewhere it is only read. Any answer shows that
-  // the store works.
+  // the store can be read.
   const std::string key = Key("once-proxy", "readiness").stored();
   auto ask = [&](Done done) { pages.engine->options().store->get(key, std::move(done)); };
   const Answer answer = co_await completion<Answer>(loop, ask);
-  // The reason is only for the operator's log, not for every client that can connect.
-  if (answer.status == AnswerStatus::failed) co_return text(503, "the store does not answer\n");
+  if (answer.status == AnswerStatus::failed) {
+    co_return text(503, "the store cannot be read: " + answer.error.message + '\n');
+  }
+  if (pages.probes_writes && !for_replays && !pages.engine->options().store->capabilities().expires_itself) {
+    co_await probe_writes(loop, pages);
+    if (!pages.probe.refusal.empty()) {
+      co_return text(503, "the store takes no new operations: " + pages.probe.refusal + '\n');
+    }
+  }
   co_return text(200, "ready\n");
 }
 
-Task<http::Answer> page(Loop& loop, const AdminPages& pages, const http::Request& request) {
+Task<http::Answer> page(Loop& loop, AdminPages& pages, const http::Request& request) {
   const std::string_view target = request.target.substr(0, request.target.find('?'));
   if (target == "/healthz") co_return text(200, "alive\n");
-  if (target == "/readyz") co_return co_await ready(loop, pages);
+  if (target == "/readyz") co_return co_await ready(loop, pages, request.target == "/readyz?replays");
   if (target == "/metrics") {
     if (pages.refuse_metrics) {
       if (auto refused = pages.refuse_metrics(request)) co_return std::move(*refused);
@@ -138,7 +169,7 @@ bool is_for_operators(std::string_view target) {
 }
 
 // The answer to the request.
-Task<OperatorsAnswer> respond(Loop& loop, const AdminPages& pages, const Asked& asked) {
+Task<OperatorsAnswer> respond(Loop& loop, AdminPages& pages, const Asked& asked) {
   const RequestHead& head = asked.head;
   const http::Request request{.method = head.method,
                               .target = head.target,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <once/callback.hpp>
 #include <once/engine/engine.hpp>
@@ -22,10 +23,19 @@ namespace once::proxy {
 
 inline constexpr Millis most_admin_patience{5'000};
 
+// What the last probe of the store's writes has found. Belongs to the loop.
+struct WriteProbe {
+  bool is_running = false;
+  std::optional<Uptime> ended_at = {};             // By the engine's clock.
+  std::string refusal = {};                        // Why it failed, or "".
+  std::vector<Callback<void(bool)>> waiting = {};  // Those who asked while it ran.
+};
+
 struct AdminPages {
   std::shared_ptr<const tls::ServerContext> certificate = {};  // Null: no TLS. Replaced on the loop's thread only.
   Millis patience{0};  // For reading a request, and for each write of an answer.
   Engine* engine = nullptr;
+  bool probes_writes = true;             // /readyz: also for stores that are not charged for it. See serve_admin().
   std::function<std::string()> unready;  // Why it is not ready, or "". May be empty.
   std::function<std::string()> metrics;
   std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators;  // May be empty.
@@ -33,13 +43,16 @@ struct AdminPages {
   // Open connections, and those without a complete request, oldest first.
   std::size_t connections = 0;
   std::list<Connection*> reading = {};
+  WriteProbe probe = {};
 };
 
-// One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 as AdminPages::unready says
-// or while the store gives no answer. /metrics is AdminPages::metrics. Paths below /v1/ and /console, with any method,
-// are for AdminPages::operators. If 64 connections are open, closes the one that has waited longest without a complete
-// request, or this one if there is none. A stream (OperatorsAnswer) holds its connection, and ends with it. `pages`
-// must outlive it, and belongs to the loop.
+// One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 as AdminPages::unready
+// says, while the store gives no answer, or while it takes no new operation: that is tried at most once in ten seconds,
+// for all who ask, with a record of its own (operate::probe), in stores that remove expired records only by sweep(), as
+// others charge for writes. With the query "replays", /readyz leaves this out. /metrics is AdminPages::metrics. Paths
+// below /v1/ and /console, with any method, are for AdminPages::operators. If 64 connections are open, closes the one
+// that has waited longest without a complete request, or this one if there is none. A stream (OperatorsAnswer) holds
+// its connection, and ends with it. `pages` must outlive it, and belongs to the loop.
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages);
 
 // The same for each connection, until the acceptor is closed. It belongs to the loop.

@@ -16,6 +16,7 @@ class AdminServer::Impl {
   Impl(Engine& engine, AdminOptions options)
       : pages_{.patience = most_admin_patience,
                .engine = &engine,
+               .probes_writes = options.probes_writes,
                .unready = std::move(options.unready),
                .metrics = std::move(options.metrics),
                .operators = std::move(options.operators),
