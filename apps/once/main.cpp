@@ -181,7 +181,7 @@ int once_main(int argc, char** argv) {
     const bool help = dynamic_cast<const CLI::Success*>(&error) != nullptr;  // Of the program or of a subcommand.
     std::string why = mistake(app, arguments, invocation.has_command);
     // Without a mistake in it: `once run --key k echo --help` must not look like a run that succeeded.
-    if (help && why.empty()) return print(asked_for(app).help());
+    if (help && why.empty()) return print(app.help());  // Of what was asked for, with the names before it.
     if (why.empty()) why = std::string(error.what()) + ".";
     say(why + " Nothing was run. See `" + full_name(asked_for(app)) + " --help`.");
     return exit_usage;

@@ -722,6 +722,33 @@ class Together(Case):
         self.assertEqual(waiting.communicate()[0], b"go\ndone\n")
         self.assertEqual((first.returncode, waiting.returncode, self.runs()), (0, 0, 1))
 
+    def test_a_running_operation_is_skipped_if_that_is_asked_for(self):
+        self.fifo("go")
+        command = ["--", "sh", "-c", "echo x >>ran; cat go"]
+        skip = ["run", "--key", "k", "--if-running", "skip"]
+        first = self.start(*skip, "--expect", "1h", *command)
+        wait_until(lambda: self.runs() == 1, "the first runs")
+        self.assertEqual(self.expect(self.once(*skip, *command), 0, b"").stderr, b"")
+        self.expect(self.once(*skip, "-v", *command), 0, b"", b"skipped: 'k' is being run by")
+        self.expect(self.once(*skip, "--", "echo", "other"), 241, b"", b"something else")
+        self.expect(self.once("run", "--key", "k", *command), 240, b"", b"is being run by")
+        self.open_gate("go")
+        self.assertEqual((first.communicate()[0], first.returncode), (b"go\n", 0))
+        self.expect(self.once(*skip, *command), 0, b"go\n")  # A replay.
+
+    def test_what_is_overdue_or_unknown_is_not_skipped(self):
+        self.fifo("go")
+        command = ["--", "sh", "-c", "echo x >>ran; cat go"]
+        first = self.start("run", "--key", "late", "--expect", "1ms", *command)
+        wait_until(lambda: self.runs() == 1, "the first runs")
+        wait_until(lambda: self.once("ls", "--overdue", "--json").stdout.strip() != b"[]", "it is overdue")
+        self.expect(self.once("run", "--key", "late", "--if-running", "skip", *command), 240, b"", b"'late' is overdue: it should")
+        self.open_gate("go")
+        first.communicate()
+        self.expect(self.once("run", "--key", "lost", "--on-failure", "hold", "--", "false"), 1)
+        self.expect(self.once("run", "--key", "lost", "--if-running", "skip", "--on-failure", "hold", "--", "false"), 242, b"",
+                    b"unknown")
+
     def test_a_waiting_caller_can_be_interrupted(self):
         self.fifo("go")
         first = self.start("run", "--key", "k", "--", "sh", "-c", "echo x >>ran; cat go")
@@ -856,7 +883,8 @@ class Usage(Case):
                 (["run", "--key", "k", "--fingerprint", "environment", "--", "true"], b"--fingerprint"),
                 (["run", "--key", "k", "--output-limit", "1XB", "--", "true"], b"--output-limit"),
                 (["ls", "--", "true"], b"only `once run`"), (["ls", "--state", "odd"], b"--state"),
-                (["show"], b"the key is missing"), (["release", "--key", "k"], b"--reason"),
+                (["show"], b"the key is missing"), (["show", "a", "--key", "b"], b"not both"),
+                (["run", "--key", "k", "--if-running", "wait", "--", "true"], b"--if-running"), (["release", "--key", "k"], b"--reason"),
                 (["sweep", "--expired-for", "long"], b"--expired-for")):
             with self.subTest(arguments=arguments):
                 self.expect(self.once("run", "--key", "there", "--", "true"), 0)
@@ -867,7 +895,22 @@ class Usage(Case):
         self.assertIn(b"run", self.expect(self.once("--help"), 0).stdout)
         self.assertRegex(self.expect(self.once("--version"), 0).stdout, rb"^once \d+\.\d+\.\d+\n$")
         for command in ("run", "ls", "show", "resolve", "release", "extend", "sweep", "stats", "doctor"):
-            self.assertIn(b"Examples:", self.expect(self.once(command, "--help"), 0).stdout, command)
+            shown = self.expect(self.once(command, "--help"), 0).stdout
+            self.assertIn(b"Examples:", shown, command)
+            self.assertIn(f"Usage: once {command} ".encode(), shown)
+        self.assertIn(b"Usage: once table check ", self.expect(self.once("table", "check", "--help"), 0).stdout)
+
+    def test_the_key_is_an_argument_too(self):
+        self.expect(self.once("run", "--key", "order-17", "--scope", "pay", "--on-failure", "hold", "--", "false"), 1)
+        shown = self.expect(self.once("show", "--key", "order-17", "--scope", "pay", "--json"), 0).stdout
+        self.assertEqual(self.expect(self.once("show", "order-17", "--scope", "pay", "--json"), 0).stdout, shown)
+        self.assertEqual(self.expect(self.once("show", "order-17", "--json"), 0).stdout, shown)  # As a label.
+        self.expect(self.once("show", "order-17", "order-18"), 64)
+        self.expect(self.once("resolve", "order-17", "--scope", "pay", "--as", "failed", "--reason", "r"), 0)
+        self.expect(self.once("extend", "order-17", "--scope", "pay", "--by", "1h", "--reason", "r"), 0)
+        self.expect(self.once("rm", "order-17", "--all", "--state", "failed", "--reason", "r"), 64, None, b"not both")
+        self.expect(self.once("rm", "order-17", "--scope", "pay", "--reason", "r"), 0)
+        self.expect(self.once("show", "order-17", "--scope", "pay"), 239)
 
 
 if __name__ == "__main__":

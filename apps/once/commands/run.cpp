@@ -57,6 +57,7 @@ struct RunOptions : WorkOptions {
   LogFlags log;
   KeyOptions key;
   std::string wait;
+  std::string if_running = "fail";
   std::string on_stored_failure = "replay";
   std::string on_store_down = "refuse";
   std::string on_lost = "kill";
@@ -820,6 +821,18 @@ class Run {
   }
 
   int conflict(const Record& record, Millis retry_after) const {
+    const Time now = operate::now(*access_.store, *system_clock());
+    if (options_.if_running == "skip" && operate::standing(record, now) == operate::Standing::running) {
+      if (!is_overdue(record, now)) {
+        if (options_.verbose) {
+          say("skipped: " + quoted(plan_.key) + " is being run by " + escaped(record.holder) + ". Nothing was run.");
+        }
+        return exit_ok;
+      }
+      say(quoted(plan_.key) + " is overdue: it should have ended " + relative(record.expected_until, now) +
+          ", and is still being run by " + escaped(record.holder) + ". Nothing was run.");
+      return exit_conflict;
+    }
     say(quoted(plan_.key) + " is being run by " + escaped(record.holder) + " (attempt " +
         std::to_string(record.attempt) + "); the lease expires in " + show_duration(retry_after) +
         " unless it is renewed. Nothing was run. " +
@@ -889,6 +902,7 @@ class Run {
 constexpr const char* footer = R"(Examples:
   once run --key backup-2026-05-17 -- pg_dump -f /backup/db.sql db
   once run --key order-17 --scope payments --wait 30s -- ./charge 17
+  once run --key sync --if-running skip --expect 10m --retention 1ms -- ./sync
   once run --key report --on-failure release --on-exit 2=store -- ./report
   once run --key order-17 --on-lapse hold --reconcile './find-charge "$ONCE_DERIVED_KEY"' -- ./charge 17
 
@@ -930,6 +944,12 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->add_option("--wait", options->wait,
                   "How long to wait for another caller that runs the command (default: not at all, exit 240)")
       ->envname("ONCE_WAIT");
+  run->add_option(
+         "--if-running", options->if_running,
+         "When another caller runs the command: fail with 240, or skip it and end quietly with 0, unless that\n"
+         "run is overdue (see --expect)")
+      ->check(one_of({"fail", "skip"}))
+      ->capture_default_str();
   run->add_option("--on-stored-failure", options->on_stored_failure,
                   "When the stored result is a failure: replay it, or execute the command again")
       ->check(one_of({"replay", "execute"}))

@@ -49,9 +49,10 @@ void add_show(CLI::App& app, Invocation& invocation) {
   command->add_flag("--json", options->json, "Write JSON, with every byte of the result and the steps");
   command->footer(
       "Examples:\n"
-      "  once show --key order-17 --scope payments\n"
-      "  once show --key order-17               (also a label, if only one record has it)\n"
-      "  once show --key order-17 --json | jq -r .result.run.stdout");
+      "  once show order-17 --scope payments\n"
+      "  once show order-17               (also a label, if only one record has it)\n"
+      "  once show --key -17              (a key that begins with a dash)\n"
+      "  once show order-17 --json | jq -r .result.run.stdout");
   command->callback([options, &invocation] { invocation.action = [options] { return show(*options); }; });
 }
 

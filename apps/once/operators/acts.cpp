@@ -308,7 +308,8 @@ CarriedOut carry_out(const StoreAccess& access, const std::vector<Counted>& reco
 }
 
 int act_on_all(const ChangeOptions& options, const Act& act) {
-  if (options.key.has_text || options.key.has_hex || options.key.has_file || !options.key.stored_hex.empty()) {
+  if (options.key.has_text || options.key.has_argument || options.key.has_hex || options.key.has_file ||
+      !options.key.stored_hex.empty()) {
     misuse("give a key, or --all, not both");
   }
   if (options.if_revision) misuse("--if-revision is for one record: --all checks the revision of each by itself");

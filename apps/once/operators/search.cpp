@@ -136,7 +136,7 @@ std::string told(const Record& record, Time now) {
 
 RecordFound find_record(const StoreAccess& access, const RecordName& name, const KeyOptions& options) {
   RecordFound found{.key = name.in_store(access.raw_scopes), .label = {}};
-  if (!options.has_text || is_stored(access, found.key)) return found;
+  if (!(options.has_text || options.has_argument) || is_stored(access, found.key)) return found;
 
   // Whoever has this key or label may be meant.
   const Search search(options.text);

@@ -75,9 +75,12 @@ void add_key_options(CLI::App& command, KeyOptions& options) {
 }
 
 Key key_of(const KeyOptions& options) {
-  const int given = int{options.has_text} + int{options.has_hex} + int{options.has_file};
+  const int given = int{options.has_text} + int{options.has_argument} + int{options.has_hex} + int{options.has_file};
   if (given == 0) misuse("the key is missing: give --key KEY, --key-hex HEX or --key-file FILE");
-  if (given > 1) misuse("give only one of --key, --key-hex and --key-file");
+  if (given > 1) {
+    misuse(options.has_argument ? "give the key as an argument, or by one of --key, --key-hex and --key-file, not both"
+                                : "give only one of --key, --key-hex and --key-file");
+  }
   if (options.has_hex) return {options.scope, parse_hex(options.hex, "--key-hex")};
   if (options.has_file) {
     std::string name;
@@ -98,6 +101,9 @@ void add_stored_key_options(CLI::App& command, KeyOptions& options) {
   add_key_options(command, options);
   command.get_option("--key")->description(
       "The key that names the operation; if no record has it, the label that only one record has");
+  command.add_option_function<std::string>(
+      "KEY", [&options](const std::string& text) { options.text = text, options.has_argument = true; },
+      "The same as --key KEY");
   command.add_option("--stored-key-hex", options.stored_hex,
                      "Scope and key in one: the stored_key_hex that `once ls --json` prints");
 }
@@ -107,7 +113,7 @@ RecordName name_of(const KeyOptions& options) {
     const Key key = key_of(options);
     return {.stored = key.stored(), .raw = options.scope + "#" + std::string(key.name())};
   }
-  if (options.has_text || options.has_hex || options.has_file || !options.scope.empty()) {
+  if (options.has_text || options.has_argument || options.has_hex || options.has_file || !options.scope.empty()) {
     misuse("--stored-key-hex names both scope and key: leave out --scope, --key, --key-hex and --key-file");
   }
   std::string stored = parse_hex(options.stored_hex, "--stored-key-hex");

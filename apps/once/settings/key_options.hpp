@@ -23,6 +23,7 @@ struct KeyOptions {
   std::string file;
   std::string scope;
   bool has_scope = false;
+  bool has_argument = false;  // `text` was given without a flag.
   bool has_text = false;
   bool has_hex = false;
   bool has_file = false;
