@@ -60,7 +60,7 @@ def check(settings):
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "proxy.toml"
         file.write_text(settings)
-        done = subprocess.run([PROGRAM, "proxy", "--check", "--json", "--config", file], stdout=subprocess.PIPE, text=True,
+        done = subprocess.run([PROGRAM, "proxy", "--check", "--no-files", "--json", "--config", file], stdout=subprocess.PIPE, text=True,
                               timeout=60, check=False, cwd=folder, env={"PATH": os.environ["PATH"]})
         return done.returncode, json.loads(done.stdout)
 

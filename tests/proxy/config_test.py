@@ -93,7 +93,7 @@ class Config(ProxyCase):
 
     def test_the_example_is_fine_and_the_page_shows_it(self):
         example = ROOT / "examples/proxy.toml"
-        shown = json.loads(self.expect(self.once("proxy", "--config", example, "--check", "--json"), 0).stdout)
+        shown = json.loads(self.expect(self.once("proxy", "--config", example, "--check", "--no-files", "--json"), 0).stdout)
         self.assertEqual([(route["path"], route["optional-key"]) for route in shown["routes"]],
                          [("/health", False), ("/v1/*", True), ("/v1/charges", False), ("/v1/orders/{id}/pay", False)])
         page = (ROOT / "docs/proxy.md").read_text()
@@ -101,7 +101,31 @@ class Config(ProxyCase):
             who = [] if re.search("^(no-principal|principal-)", block, re.M) else ["no-principal = true"]
             self.write('listen = "127.0.0.1:0"', 'upstream = "http://pay:9000"', *who, *(
                 line for line in block.splitlines() if not re.match("(listen|upstream) =", line)))
-            self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
+            self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--no-files"), 0)
+
+    def test_check_looks_for_the_files(self):
+        self.path("good.token").write_text("0123456789abcdef0123")
+        self.path("good.token").chmod(0o600)
+        self.path("open.token").write_text("0123456789abcdef0123")
+        self.path("open.token").chmod(0o644)
+        self.path("not.pem").write_text("none")
+        settings = ('listen = "127.0.0.1:0"', 'upstream = "https://pay:9000"', "no-principal = true", 'admin = "127.0.0.1:0"')
+        self.write(*settings, 'admin-token-file = "nowhere.token"', 'metrics-token-file = "open.token"', 'tls-cert = "not.pem"',
+                   'tls-key = "gone.key"', 'client-ca = "gone.pem"', 'upstream-ca = "gone.pem"', 'access-log = "gone/access.log"',
+                   'audit-log = "gone/audit.log"', 'store = "sqlite:gone/once.db?busy_timeout=1s"')
+        done = self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 64, b"")
+        lines = done.stderr.decode().splitlines()
+        for line, said in zip(lines, ("5:.*admin-token-file: .*No such file", "6:.*metrics-token-file: .*every user", "7:.*tls-cert: ",
+                                      "9:.*client-ca: gone.pem cannot be read: No such", "10:.*upstream-ca: ",
+                                      "11:.*access-log: gone is no directory .*: No such", "12:.*audit-log: gone is no dir",
+                                      "13:.*store: gone is no directory"), strict=True):
+            self.assertRegex(line, f"^once: proxy.toml:{said}")
+        shown = json.loads(self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--json"), 64).stdout)
+        self.assertEqual((shown["valid"], len(shown["complaints"]), shown["complaints"][0]["line"]), (False, len(lines), 5))
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--no-files"), 0)
+        self.write(*settings, 'admin-token-file = "good.token"', 'access-log = "access.log"', f'store = "sqlite:{self.dir}/new.db"')
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
+        self.assertEqual([name for name in ("access.log", "new.db") if self.path(name).exists()], [])
 
     def ask(self, path, *arguments):
         """The status, as curl sees it."""

@@ -115,6 +115,7 @@ struct ProxyCommand {
   std::string config;  // Empty: none.
   bool check = false;
   bool json = false;
+  bool no_files = false;
   ProxyFlags flags;
 };
 
@@ -143,7 +144,11 @@ Reading read_proxy(const ProxyCommand& command) {
 }
 
 int check_settings(const ProxyCommand& command) {
-  const Reading reading = read_proxy(command);
+  Reading reading = read_proxy(command);
+  if (reading.complaints.empty() && !command.no_files) {
+    check_files(reading.given, reading.settings, reading.complaints);
+    std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
+  }
   const int code = reading.complaints.empty() ? exit_ok : exit_usage;
   if (command.json) return print(settings_json(reading.given, reading.routes, reading.complaints), code);
   for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
@@ -336,6 +341,11 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
   CLI::Option* const check =
       command->add_flag("--check", options->check, "Only check the settings, and print the resulting values");
   command->add_flag("--json", options->json, "With --check: write JSON, errors included")->needs(check);
+  command
+      ->add_flag(
+          "--no-files", options->no_files,
+          "With --check: do not look for the files and directories that the settings name, as they are elsewhere")
+      ->needs(check);
   command->footer(
       "Examples:\n"
       "  once proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --no-principal\n"

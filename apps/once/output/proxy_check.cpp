@@ -1,8 +1,17 @@
 #include "output/proxy_check.hpp"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include <once/error.hpp>
+
+#include "operators/admin_token.hpp"
 #include "output/report.hpp"
+#include "tls/context.hpp"
 
 namespace once::cli {
 
@@ -74,6 +83,52 @@ std::string settings_json(const Given& given, const std::vector<GivenRoute>& rou
     }
   }
   return json_text(json);
+}
+
+void check_files(const Given& given, const ProxySettings& settings, std::vector<Complaint>& complaints) {
+  const auto complain = [&](const std::string& setting, const std::string& text) {
+    const auto found = given.find(setting);
+    complaints.push_back({found == given.end() ? Place{} : found->second.place, setting + ": " + text});
+  };
+  const auto attempt = [&](const std::string& setting, const auto& action) {
+    try {
+      action();
+    } catch (const Exception& error) {
+      complain(setting, error.what());
+    }
+  };
+  const auto require = [&](const std::string& setting, const std::string& path, int mode, const char* cannot) {
+    if (!path.empty() && access(path.c_str(), mode) != 0) complain(setting, path + cannot + std::strerror(errno));
+  };
+  const auto require_file = [&](const std::string& setting, const std::string& path) {
+    require(setting, path, R_OK, " cannot be read: ");
+  };
+  // Of a file that is made if it is missing.
+  const auto require_folder = [&](const std::string& setting, const std::filesystem::path& file) {
+    const std::string folder = file.parent_path().string();
+    require(setting, folder.empty() ? "." : folder, W_OK | X_OK, " is no directory that this user can write to: ");
+  };
+  for (const auto& [setting, files] : {std::pair("tls-cert", &settings.proxy.certificate),
+                                       std::pair("admin-tls-cert", &settings.proxy.admin_certificate)}) {
+    if (!*files) continue;
+    attempt(setting, [&pair = **files] { const tls::ServerContext context(pair.file, pair.key_file); });
+  }
+  if (const auto& files = settings.proxy.upstream_certificate) {
+    require_file("upstream-cert", files->file);
+    require_file("upstream-key", files->key_file);
+  }
+  require_file("client-ca", settings.proxy.client_ca_file);
+  require_file("upstream-ca", settings.proxy.upstream_ca_file);
+  attempt("admin-token-file", [&] { const AdminToken token(settings.admin_token_file, "--admin-token-file"); });
+  attempt("metrics-token-file", [&] { const AdminToken token(settings.metrics_token_file, "--metrics-token-file"); });
+  if (settings.access_log != "-" && settings.access_log != "none") require_folder("access-log", settings.access_log);
+  if (!settings.audit_log.empty()) require_folder("audit-log", settings.audit_log);
+  constexpr std::string_view sqlite = "sqlite:";
+  const std::string_view url = settings.store.url;
+  if (url.starts_with(sqlite) && url.find("create_directories=1") == std::string_view::npos &&
+      url.find('%') == std::string_view::npos) {
+    require_folder("store", url.substr(sqlite.size(), url.find('?') - sqlite.size()));
+  }
 }
 
 }  // namespace once::cli
