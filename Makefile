@@ -45,6 +45,7 @@ test:
 	@tools/node-tools tests/console >/dev/null
 	@command -v go >/dev/null || $(SETUP) go
 	@tools/go-tools >/dev/null
+	@command -v mvn >/dev/null || $(SETUP) java
 	@tools/lambda-emulator >/dev/null
 	@tools/test dev $(if $(SELECTED),--selected)
 

@@ -1,4 +1,4 @@
-"""once proxy with clients that retry by themselves, from npm and PyPI: each gives up its first try, and its own retry
+"""once proxy with clients that retry by themselves, from npm, PyPI, Go and Java: each gives up its first try, and its own retry
 gets the answer to that.
 
     retries_test.py PROGRAM
@@ -23,6 +23,8 @@ MODULES = line_of(TOOLS / "node-tools", "tests/proxy/retries")
 PYTHON = line_of(TOOLS / "python-tools", "retries")
 OF_NPM = [(client, kind) for client in ("openai", "anthropic", "axios-retry", "got", "ky", "undici")
           for kind in ("json", "upload")]
+OF_GO = [(client, kind) for client in ("net/http", "retryablehttp") for kind in ("json", "upload")]
+OF_JAVA = [(client, kind) for client in ("httpclient", "okhttp") for kind in ("json", "upload")]
 OF_PYPI = [("stripe", "json"), *((client, kind) for client in ("openai", "anthropic", "requests", "httpx")
                                  for kind in ("json", "upload"))]
 
@@ -49,10 +51,14 @@ class Retries(ProxyCase):
         self.service.log = self.path("access.log")
         self.proxy("--retry-after", "1s")
 
+    @staticmethod
+    def key(client, kind):
+        return f"{client.replace('/', '.')}-{kind}"
+
     def check(self, command, cases):
         def run(case):
             client, kind = case
-            key = f"{client}-{kind}"
+            key = self.key(client, kind)
             done = subprocess.run([*command, f"http://127.0.0.1:{self.port}/{key}", client, kind, key], cwd=MODULES,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=harness.DEADLINE_S)
             return json.loads(done.stdout or json.dumps({"status": done.stderr.decode()[-2000:]}))
@@ -62,8 +68,8 @@ class Retries(ProxyCase):
                 with self.subTest(client=client, kind=kind):
                     self.assertEqual(answer["status"], 201)
                     self.assertRegex(answer["body"], r'^\{"id": "ch_\d+"\}$')
-                    self.assertEqual(self.service.effects[f"{client}-{kind}"], 1)
-                    self.assertGreater(self.service.conflicts(f"{client}-{kind}"), 0)
+                    self.assertEqual(self.service.effects[self.key(client, kind)], 1)
+                    self.assertGreater(self.service.conflicts(self.key(client, kind)), 0)
         self.assertEqual(len(self.service.ledger), len(cases))
 
     def test_of_npm(self):
@@ -71,6 +77,12 @@ class Retries(ProxyCase):
 
     def test_of_pypi(self):
         self.check([PYTHON, CLIENTS / "retries.py"], OF_PYPI)
+
+    def test_of_go(self):
+        self.check([pathlib.Path(line_of(TOOLS / "go-tools")) / "retries"], OF_GO)
+
+    def test_of_java(self):
+        self.check(["java", "-cp", line_of(TOOLS / "java-tools"), "Retries"], OF_JAVA)
 
 
 if __name__ == "__main__":
