@@ -2,6 +2,7 @@
 #include "frontends/http/body.hpp"
 
 #include <zlib.h>
+#include <zstd.h>
 
 #include <functional>
 #include <optional>
@@ -39,6 +40,27 @@ std::string deflated(std::string_view text, int bits, unsigned long time = 0) {
   return out;
 }
 std::string gzip(std::string_view text, unsigned long time = 0) { return deflated(text, 31, time); }
+
+std::string zstd(std::string_view text, int level = 1) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  const std::size_t size = ZSTD_compress(out.data(), out.size(), text.data(), text.size(), level);
+  EXPECT_EQ(ZSTD_isError(size), 0U);
+  out.resize(size);
+  return out;
+}
+// As a client that does not know the size, with a window of 2^`window_log` bytes.
+std::string zstd_stream(std::string_view text, int window_log) {
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  EXPECT_EQ(ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log)), 0U);
+  std::string out(ZSTD_compressBound(text.size()) + 64, '\0');
+  ZSTD_outBuffer to{out.data(), out.size(), 0};
+  ZSTD_inBuffer in{text.data(), text.size(), 0};
+  EXPECT_EQ(ZSTD_isError(ZSTD_compressStream2(context, &to, &in, ZSTD_e_flush)), 0U);
+  EXPECT_EQ(ZSTD_compressStream2(context, &to, &in, ZSTD_e_end), 0U);
+  ZSTD_freeCCtx(context);
+  out.resize(to.pos);
+  return out;
+}
 
 struct Sent {
   std::string type;
@@ -230,6 +252,10 @@ TEST(Body, CompressedBodiesAreComparedByContent) {
   EXPECT_EQ(fingerprint(rules, {"", deflated(text, 15), "deflate"}), plain);
   EXPECT_EQ(fingerprint(rules, {"", gzip(deflated(text, 15)), "deflate, gzip"}), plain);
   EXPECT_NE(fingerprint(rules, {"", gzip(R"({"amount":101})", 1), "gzip"}), plain);
+  for (const int level : {1, 19}) EXPECT_EQ(fingerprint(rules, {"", zstd(text, level), "zstd"}), plain);
+  EXPECT_EQ(fingerprint(rules, {"", zstd("{\"amount\"", 1) + zstd(":100}", 1), "ZSTD"}), plain) << "two frames";
+  EXPECT_EQ(fingerprint(rules, {"", zstd(gzip(text, 1), 1), "gzip, zstd"}), plain);
+  EXPECT_EQ(fingerprint(rules, {"", zstd_stream(text, 23), "zstd"}), plain);
   Sent zipped = form("x1");
   zipped.body = gzip(zipped.body, 5);
   zipped.encoding = "gzip";
@@ -241,6 +267,8 @@ TEST(Body, CompressedBodiesAreComparedByContent) {
             fingerprint(rules, {"", std::string(4'000, 'a')}));
   std::string cut = gzip(text);
   cut.pop_back();
+  std::string cut_frame = zstd(text);
+  cut_frame.pop_back();
   struct Case {
     std::string body;
     std::string encoding;
@@ -250,6 +278,12 @@ TEST(Body, CompressedBodiesAreComparedByContent) {
                                          {gzip(text) + "x", "gzip"},
                                          {deflated(text, 15) + "x", "deflate"},
                                          {text, "gzip"},
+                                         {zstd(std::string(4'001, 'a')), "zstd"},
+                                         {cut_frame, "zstd"},
+                                         {zstd(text) + "x", "zstd"},
+                                         {text, "zstd"},
+                                         {"", "zstd"},
+                                         {zstd_stream(text, 24), "zstd"},  // Its window is too large.
                                          {gzip(text), "br"},
                                          {gzip(text), "gzip, br"},
                                          {gzip(text), ""}}) {

@@ -1,8 +1,11 @@
 #include "frontends/http/body.hpp"
 
+#include <zstd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "keys/inflate.hpp"
@@ -26,6 +29,29 @@ bool inflate(std::string_view bytes, keys::Inflater::Format format, std::size_t 
     if (!inflater.member(bytes, out, problem)) return false;
   } while (!bytes.empty() && format == keys::Inflater::Format::gzip);
   return bytes.empty();
+}
+
+// All frames of RFC 8878. HTTP allows a window of 8 MiB (RFC 9659), so that is what one may make us allocate.
+bool inflate_zstd(std::string_view bytes, std::size_t max_bytes, std::string& out) {
+  constexpr int window_log = 23;
+  struct FreeContext {
+    void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
+  };
+  const std::unique_ptr<ZSTD_DCtx, FreeContext> context(ZSTD_createDCtx());
+  if (!context || ZSTD_isError(ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, window_log)) != 0)
+    return false;
+  ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+  std::string piece(ZSTD_DStreamOutSize(), '\0');
+  std::size_t more = 1;  // 0: at the end of a frame, and all of it is out.
+  bool is_full = true;
+  while (in.pos < in.size || (more != 0 && is_full)) {
+    ZSTD_outBuffer to{piece.data(), piece.size(), 0};
+    more = ZSTD_decompressStream(context.get(), &to, &in);
+    if (ZSTD_isError(more) != 0 || to.pos > max_bytes - out.size()) return false;
+    out.append(piece, 0, to.pos);
+    is_full = to.pos == to.size;
+  }
+  return more == 0;
 }
 
 // The first of "a; b=c" and its parameters (RFC 9110, section 5.6.6). Empty: malformed, a name twice, or too many.
@@ -208,10 +234,15 @@ std::optional<std::string> inflated_body(const Request& request, std::size_t max
   std::string_view bytes = request.body;
   for (std::size_t i = encodings.size(); i-- > 0;) {
     const bool is_gzip = same_letters(encodings[i], "gzip") || same_letters(encodings[i], "x-gzip");
-    if (!is_gzip && !same_letters(encodings[i], "deflate")) return std::nullopt;
     std::string out;
-    const auto format = is_gzip ? keys::Inflater::Format::gzip : keys::Inflater::Format::zlib;
-    if (!inflate(bytes, format, max_bytes, out)) return std::nullopt;
+    if (same_letters(encodings[i], "zstd")) {
+      if (!inflate_zstd(bytes, max_bytes, out)) return std::nullopt;
+    } else if (is_gzip || same_letters(encodings[i], "deflate")) {
+      const auto format = is_gzip ? keys::Inflater::Format::gzip : keys::Inflater::Format::zlib;
+      if (!inflate(bytes, format, max_bytes, out)) return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
     content = std::move(out);
     bytes = content;
   }

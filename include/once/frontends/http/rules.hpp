@@ -89,8 +89,8 @@ struct Options {
   // What a retry must have in common with the first request of its key. Otherwise 422. Always: method, route and path.
   // By default also the host (of the target or the header Host, without port, case-insensitive), the query, and the
   // body. A body of several parts (multipart/form-data and others) is compared by its parts, not by their boundary; a
-  // compressed one (gzip, deflate) by its content, if that is not larger than max_body_bytes; all others, and what is
-  // malformed, byte by byte.
+  // compressed one (gzip, deflate, zstd) by its content, if that is not larger than max_body_bytes; all others, and
+  // what is malformed, byte by byte.
   std::vector<std::string> fingerprint_headers = {};
   std::string fingerprint = {};  // JMESPath over the body, which must be JSON: only what it selects is compared.
   bool compare_json = false;     // Bodies that are JSON are compared by their meaning: blanks and order do not count.
