@@ -6,14 +6,18 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
+#include <once/decide.hpp>
 #include <once/engine/exceptions.hpp>
+#include <once/platform/system.hpp>
 #include <once/stores/sql.hpp>
 #include <once/stores/sqlite.hpp>
 #include <once/stores/sqlite_transaction.hpp>
 
 #include "../sqlite/scratch_directory.hpp"
 #include "http_test.hpp"
+#include "platform/wait.hpp"
 
 namespace once::http {
 namespace own_writes_test {
@@ -216,6 +220,114 @@ TEST_F(OwnWritesTest, WritesOfTheStoreCommitWithTheAnswer) {
   EXPECT_EQ(thrown.status, 500U);
   EXPECT_THAT(replay("thrown").body, HasSubstr("outcome-unknown"));
   EXPECT_EQ(charges(), 1);
+}
+
+// A service behind a proxy, which has the claim's key and owner, and finishes the record by a statement of its own.
+class ServiceFinishTest : public OwnWritesTest {
+ protected:
+  void finish_as_service(Execution& execution, const Answer& answer) {
+    const auto of_store = [&](auto call) { return wait_for<once::Answer>(call); };
+    const std::string key = execution.claim()->key();
+    const once::Answer there = of_store([&](auto done) { store->get(key, std::move(done)); });
+    auto next = std::make_shared<Record>(*there.record);
+    complete(*next, endpoint->rules().encode(answer), effective(Policy{}), Stamp(system_clock()->now(), 7));
+    const once::Answer written = of_store([&](auto done) {
+      store->replace(next, {.owner = there.record->owner, .revision = there.record->revision}, std::move(done));
+    });
+    ASSERT_EQ(written.status, AnswerStatus::done);
+  }
+  Execution claimed(std::string_view key) {
+    Opening opening = endpoint->open(post(key));
+    EXPECT_EQ(opening.kind, Opening::Kind::claimed);
+    EXPECT_TRUE(opening.execution.hand_out_to_service());
+    return std::move(opening.execution);
+  }
+  static Finished finish(Execution execution, const Answer& answer, Fate fate) {
+    return wait_for<Finished>([&](auto done) { execution.finish_told(answer, fate, std::move(done)); });
+  }
+  static Options options(OnLapse on_ambiguous) {
+    Options options = by_authorization();
+    options.service_finish = true;
+    options.on_ambiguous = on_ambiguous;
+    return options;
+  }
+
+  std::optional<Endpoint> endpoint{std::in_place, engine, options(OnLapse::hold)};
+};
+
+TEST_F(ServiceFinishTest, WhatTheServiceStoredIsTheAnswer) {
+  const Answer created = text_answer(201, "ch_1", {{"Location", "/charges/1"}});
+  Answer with_cookie = created;
+  with_cookie.headers.push_back({"Set-Cookie", "seen=1"});
+  struct Case {
+    Answer answered;
+    Fate fate;
+    Answer given;
+  };
+  const Case all[] = {
+      {with_cookie, Fate::store, with_cookie},
+      {text_answer(200, "another text"), Fate::store, created},
+      {text_answer(500, "log is full"), Fate::store, created},
+      {text_answer(409, "busy"), Fate::release, created},
+      {text_answer(502, "gone"), Fate::ambiguous, created},
+      {text_answer(502, "gone"), Fate::hold, created},
+  };
+  for (const OnLapse on_ambiguous : {OnLapse::hold, OnLapse::takeover}) {
+    endpoint.emplace(engine, options(on_ambiguous));
+    for (const Case& each : all) {
+      const std::string key = std::to_string(&each - all) + (on_ambiguous == OnLapse::hold ? "h" : "t");
+      Execution execution = claimed(key);
+      finish_as_service(execution, created);
+      const Finished finished = finish(std::move(execution), each.answered, each.fate);
+      EXPECT_EQ(finished.answer, each.given) << key;
+      EXPECT_TRUE(finished.by_service) << key;
+      EXPECT_EQ(replay(key).body, "ch_1") << key;
+    }
+  }
+}
+
+TEST_F(ServiceFinishTest, AServiceThatDoesNotFinishIsAnsweredForAsUsual) {
+  const auto finished = [&](std::string_view key, const Answer& answer, Fate fate) {
+    const Finished end = finish(claimed(key), answer, fate);
+    EXPECT_EQ(end.answer, answer);
+    EXPECT_FALSE(end.by_service);
+  };
+  finished("stored", text_answer(201, "ch_1"), Fate::store);
+  EXPECT_EQ(replay("stored").body, "ch_1");
+  finished("released", text_answer(409, "busy"), Fate::release);
+  finished("released", text_answer(201, "ch_2"), Fate::store);
+  finished("held", text_answer(502, "gone"), Fate::ambiguous);
+  EXPECT_THAT(replay("held").body, HasSubstr("outcome-unknown"));
+  endpoint.emplace(engine, options(OnLapse::takeover));
+  finished("lapsing", text_answer(502, "gone"), Fate::ambiguous);
+  EXPECT_THAT(replay("lapsing").body, HasSubstr("in-progress"));
+}
+
+TEST_F(ServiceFinishTest, AResultThatNobodyCanReadIsAnError) {
+  Execution execution = claimed("k");
+  auto broken = text_answer(201, "ch_1");
+  const std::string key = execution.claim()->key();
+  finish_as_service(execution, broken);
+  const once::Answer there = wait_for<once::Answer>([&](auto done) { store->get(key, std::move(done)); });
+  auto next = std::make_shared<Record>(*there.record);
+  next->result = Result::inlined("once-http/2", "application/vnd.once.http");
+  next->revision += std::uint64_t{1} << 20U;
+  const once::Answer written = wait_for<once::Answer>([&](auto done) {
+    store->replace(next, {.owner = there.record->owner, .revision = there.record->revision}, std::move(done));
+  });
+  ASSERT_EQ(written.status, AnswerStatus::done);
+  const Finished finished = finish(std::move(execution), broken, Fate::store);
+  EXPECT_THAT(finished.answer.body, HasSubstr("record-unreadable"));
+}
+
+TEST_F(ServiceFinishTest, AStoreThatCannotHandOutIsRefused) {
+  Engine other({.store = stores::make_memory_store(), .scope = "shop"});
+  EXPECT_THROW(Endpoint(other, options(OnLapse::hold)), Exception);
+  Engine off({.store = stores::make_memory_store(), .scope = "shop", .disabled = true});
+  Endpoint unprotected(off, options(OnLapse::hold));
+  Opening opening = unprotected.open(post("k"));
+  EXPECT_FALSE(opening.execution.hand_out_to_service());
+  EXPECT_EQ(opening.execution.finish(text_answer(201)).status, 201U);
 }
 
 TEST_F(OwnWritesTest, MisuseIsRefused) {

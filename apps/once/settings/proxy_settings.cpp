@@ -534,6 +534,9 @@ std::vector<Setting> table() {
           "answer-limit", "1MiB",
           "Largest answer to store; a larger one streams through once, and its retries get 410"),
       duration<&Options::retry_after>("retry-after", "5s", "The largest Retry-After"),
+      toggle<&Options::service_finish, true, false>(
+          "service-finish",
+          "Let the service finish a request in its own transaction (PostgreSQL): send Once-Stored-Key and Once-Owner"),
       entry("answer-timeout", "60s", "How long to wait for the head of the upstream's answer", set_answer_timeout,
             true),
       duration<&Options::client_timeout>(

@@ -188,6 +188,12 @@ class Execution::State {
     return handed;
   }
 
+  bool hand_out_to_service() {
+    if (!claim_ || !engine_.options().store->capabilities().hands_out) return false;
+    to_service_ = claim_.hand_out();
+    return true;
+  }
+
   // Opens the operation, and passes `self` to `done`, with its claim if there is one.
   static void open(std::unique_ptr<State> self, once::Request operation, Callback<void(Opening)> done) {
     self->opened_ = std::move(done);
@@ -225,6 +231,7 @@ class Execution::State {
   // so the claim stays here. `status` or `reason`: for the record.
   static void end(std::unique_ptr<State> self, End end, Result result, unsigned status, std::string reason) {
     if (!self->claim_) return self->complete({});
+    if (self->to_service_) return end_with_service(std::move(self), end, std::move(result), status, std::move(reason));
     if (self->own_writes_.may_be_committed()) {
       const once::detail::OwnWrites& own_writes = self->own_writes_;
       return own_writes.read_outcome([self = std::move(self), end, result = std::move(result), status,
@@ -257,6 +264,43 @@ class Execution::State {
     write(std::move(self), claim, nullptr, end, std::move(result), status, std::move(reason));
   }
 
+  // The service may have finished it, or be about to. A write of ours is refused then, and finds it. Where there is
+  // none, the record is read: the service may have died after its commit.
+  static void end_with_service(std::unique_ptr<State> self, End end, Result result, unsigned status,
+                               std::string reason) {
+    auto handed = std::make_shared<HandedOut>(std::exchange(self->to_service_, HandedOut()));
+    self->own_digest_ = sha256(result.bytes);
+    if (end != End::lapse) {
+      std::optional<Finish> known = handed->take_back();
+      if (!known) return State::end(std::move(self), end, std::move(result), status, std::move(reason));
+      self->meet_service(end, *known);
+      return self->complete({self->instead(end, *std::move(known), false)});
+    }
+    handed->unknown([self = std::move(self), handed](Finish finish) mutable {
+      if (finish.kind == Finish::Kind::unrecorded) {  // It has not, up to now.
+        static_cast<void>(handed->take_back());
+        self->claim_ = Claim();
+        return self->complete({});
+      }
+      self->meet_service(End::lapse, finish);
+      self->complete({self->instead(End::lapse, std::move(finish), false)});
+    });
+  }
+
+  // If the service has stored an answer, the client gets that one. If it is the one that we would have stored, it has
+  // headers that are not kept.
+  void meet_service(End end, const Finish& finish) {
+    const bool is_recorded = finish.kind == Finish::Kind::recorded && finish.record != nullptr;
+    if (!own_digest_ || !is_recorded || finish.record->state != ::once::State::completed) return;
+    const Result& result = finish.record->result;
+    const bool is_ours = result.placement != Placement::inlined || sha256(result.bytes) == *own_digest_;
+    if (end == End::store && is_ours) return;
+    by_service_ = true;
+    Answer stored = rules_->answer_of(*finish.record);
+    if (end == End::store && stored.status == answer_.status && stored.body == answer_.body) return;
+    replaced_ = std::move(stored);
+  }
+
   // `kept`: null, or `claim`, which the completion keeps alive.
   static void write(std::unique_ptr<State> self, Claim& claim, std::shared_ptr<Claim> kept, End end, Result result,
                     unsigned status, std::string reason) {
@@ -266,6 +310,7 @@ class Execution::State {
     }
     auto on_end = [self = std::move(self), kept = std::move(kept), end](Finish finish) mutable {
       const bool dropped = end == End::store && self->is_dropped(finish);
+      self->meet_service(end, finish);
       self->complete({self->instead(end, std::move(finish), false), dropped});
     };
     if (end == End::store) {
@@ -334,7 +379,7 @@ class Execution::State {
     if (streamed_) return streamed_(std::move(ended.instead));
     const bool is_tombstone = ended.dropped || (is_over_ && !ended.instead);
     const bool is_another = ended.instead.has_value();
-    finished_({is_another ? std::move(*ended.instead) : std::move(answer_), is_tombstone, is_another});
+    finished_({is_another ? std::move(*ended.instead) : std::move(answer_), is_tombstone, is_another, by_service_});
   }
 
   // The answer for the client, instead of the one passed to the finish. `together`: it is stored with other writes.
@@ -371,8 +416,11 @@ class Execution::State {
   Callback<void(Finished)> finished_;
   Callback<void(std::optional<Answer>)> streamed_;
   once::detail::OwnWrites own_writes_;
-  std::optional<Answer> declined_;  // For its companion.
-  std::optional<Answer> handed_;    // To its transaction.
+  std::optional<Answer> declined_;    // For its companion.
+  std::optional<Answer> handed_;      // To its transaction.
+  HandedOut to_service_;              // Until the finish. Empty: not handed out.
+  std::optional<Sha256> own_digest_;  // Of our result, if it was handed out to the service.
+  bool by_service_ = false;           // The service has finished it.
   std::optional<Answer> replaced_;  // What the client gets instead of `answer_`, unless another attempt has stored one.
   // For finished_.
   Answer answer_;
@@ -399,6 +447,8 @@ void Execution::commit_with(std::shared_ptr<const Companion> writes, std::option
 }
 
 HandedOut Execution::hand_out(Answer answer) { return state_->hand_out(std::move(answer)); }
+
+bool Execution::hand_out_to_service() { return state_->hand_out_to_service(); }
 
 bool Execution::may_begin() const noexcept {
   const Claim* const claim = state_->claim();
@@ -480,7 +530,13 @@ Answer Execution::finish_thrown(const std::exception_ptr& error, std::string_vie
 
 Endpoint::Endpoint(Engine& engine, Options options)
     : engine_(engine),
-      rules_(std::make_shared<const Rules>(with_engine_defaults(std::move(options), engine.options()))) {}
+      rules_(std::make_shared<const Rules>(with_engine_defaults(std::move(options), engine.options()))) {
+  const EngineOptions& own = engine.options();
+  if (rules_->options().service_finish && !own.store->capabilities().hands_out && !own.disabled.value_or(false)) {
+    throw Exception(ErrorKind::misuse, "service_finish: no transaction of a service can finish a record of " +
+                                           own.store->name() + "; choose PostgreSQL");
+  }
+}
 
 void Endpoint::open(const Request& request, Callback<void(Opening)> done) {
   open(rules_->examine(request), std::move(done));

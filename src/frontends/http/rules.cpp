@@ -815,26 +815,24 @@ Answer Rules::answer_for(const Begin& begin) const {
   return problem(unreadable ? Problem::record_unreadable : Problem::store_unavailable);
 }
 
-Answer Rules::replay(const Record& record) const {
-  const auto marked = [](Answer answer) {
-    mark_replayed(answer.headers);
-    return answer;
-  };
-  const std::string& docs_url = parts_->options.docs_url;
-  if (record.state == State::failed) return marked(problem(Problem::operation_failed));
+namespace {
+
+// Nothing: it cannot be read.
+std::optional<Answer> read_answer(const Record& record, const std::string& docs_url) {
+  if (record.state == State::failed) return problem_answer(Problem::operation_failed, docs_url);
   const Result& result = record.result;
-  if (result.placement == Placement::dropped) return marked(problem(Problem::answer_not_kept));
+  if (result.placement == Placement::dropped) return problem_answer(Problem::answer_not_kept, docs_url);
   if (result.content_type != answer_content_type) {
     Answer answer;
     if (!result.content_type.empty() && text::is_field_text(result.content_type)) {
       answer.headers.push_back({"Content-Type", result.content_type});
     }
     answer.body = result.bytes;
-    return marked(std::move(answer));
+    return answer;
   }
   try {
     StoredAnswer stored = decode_answer(result.bytes);
-    if (!stored.dropped_bytes) return marked(std::move(stored.answer));
+    if (!stored.dropped_bytes) return std::move(stored.answer);
     std::string members = ",\"original_status\":" + std::to_string(stored.answer.status);
     if (*stored.dropped_bytes != 0) members += ",\"original_bytes\":" + std::to_string(*stored.dropped_bytes);
     Answer answer = problem_answer(Problem::answer_not_kept, docs_url, {}, members);
@@ -846,10 +844,24 @@ Answer Rules::replay(const Record& record) const {
         answer.headers.push_back(std::move(header));
       }
     }
-    return marked(std::move(answer));
+    return answer;
   } catch (const Exception&) {  // Corrupt. The reason is for the operator, not for the client.
-    return problem(Problem::record_unreadable);
+    return std::nullopt;
   }
+}
+
+}  // namespace
+
+Answer Rules::replay(const Record& record) const {
+  std::optional<Answer> answer = read_answer(record, parts_->options.docs_url);
+  if (!answer) return problem(Problem::record_unreadable);
+  mark_replayed(answer->headers);
+  return *std::move(answer);
+}
+
+Answer Rules::answer_of(const Record& record) const {
+  std::optional<Answer> answer = read_answer(record, parts_->options.docs_url);
+  return answer ? *std::move(answer) : problem(Problem::record_unreadable);
 }
 
 Result Rules::encode(const Answer& answer) const {

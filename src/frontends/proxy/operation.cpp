@@ -219,6 +219,11 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   }
   const std::string head = write_request_head(head_, framing, from);
   const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
+  if (endpoint_->rules().options().service_finish && execution.hand_out_to_service()) {
+    const Claim& claim = *execution.claim();
+    from.of_claim.push_back({"Once-Stored-Key", to_hex(claim.key())});
+    from.of_claim.push_back({"Once-Owner", claim.owner().hex()});
+  }
   exchange->send_for(execution);
   BodySource source;
   source.bytes = body;
@@ -242,8 +247,17 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   const http::Finished given = finished.take();
   co_return co_await send_result(given.answer);
 }
+  log_finish(given);
 
 namespace {
+
+// It has the fate already that the answer has by itself.
+void Session::log_finish(const http::Finished& finished) {
+  if (finished.left_tombstone) served_.fate = "tombstone";
+  if (!finished.by_service) return;
+  served_.fate = to_string(http::Fate::store);
+  served_.outcome = RequestOutcome::executed;
+}
 
 // The status and Once-Fate. As it is for the proxy alone, `Connection` may name it, and then head_of() has it no more.
 Answer fate_told(const Incoming& answer) {
@@ -307,7 +321,8 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   execution.finish_told(std::move(answer), fate, finished.callback(), std::move(reason));
   if (!finished.is_there()) co_await finished.wait();
   const http::Finished given = finished.take();
-  served_.fate = given.left_tombstone ? "tombstone" : to_string(fate);
+  served_.fate = to_string(fate);
+  log_finish(given);
   co_return co_await send_result(given.answer);
 }
 
@@ -396,7 +411,8 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
     execution.finish_told(std::move(events.answer), fate, finished.callback(), std::move(reason));
     if (!finished.is_there()) co_await finished.wait();
     const http::Finished given = finished.take();
-    served_.fate = given.left_tombstone ? "tombstone" : to_string(fate);
+    served_.fate = to_string(fate);
+    log_finish(given);
     if (given.is_another) events.client_is_there = false;
   }
   if (!events.client_is_there) co_return Next::vanish;

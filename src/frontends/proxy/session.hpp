@@ -45,6 +45,7 @@ class Session : public std::enable_shared_from_this<Session> {
   static Task<void> lose_patience(std::shared_ptr<Session> self, std::shared_ptr<Patience> patience);
   Task<bool> end_patience();  // False: it has passed, and the client has its answer.
   Task<Next> send_result(const http::Answer& answer);
+  void log_finish(const http::Finished& finished);
   struct Events;
   Task<Next> stream_answer(http::Execution& execution, Exchange& exchange);
   Task<void> relay_events(http::Execution& execution, Exchange& exchange, Events& events);

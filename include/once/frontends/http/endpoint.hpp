@@ -39,7 +39,9 @@ namespace once::http {
 struct Finished {
   Answer answer = {};           // Send this to the client.
   bool left_tombstone = false;  // The answer was too large for Options or for the store.
-  bool is_another = false;  // `answer` is not the one passed to the finish: the claim was lost, or nothing was stored.
+  bool is_another = false;  // `answer` is not the one passed to the finish: the claim was lost, or nothing was stored,
+                            // or the service had stored another.
+  bool by_service = false;  // Stored by a transaction of the service's: hand_out_to_service().
 };
 
 // The right to run one request, which must end by one of the finishes. Movable. Only test, assign or destroy an empty
@@ -93,6 +95,12 @@ class Execution {
   // - not known: the finish reads the record. If that does not tell: 503 not-recorded, for any Policy::on_unrecorded.
   // Throws Exception(misuse) as Claim::hand_out(), if unprotected, and after commit_with().
   [[nodiscard]] HandedOut hand_out(Answer answer);
+
+  // The same for another process, which makes the statement itself from the claim's key and owner: the service behind a
+  // proxy, with Options::service_finish. Its transaction may finish the record until this Execution is finished; finish
+  // it as without. If the transaction has, that is what counts, whatever is passed to the finish, and the client gets
+  // what it stored. False: it cannot, because the request is unprotected or the engine is switched off.
+  [[nodiscard]] bool hand_out_to_service();
 
   // False: another attempt may have begun it. Check it just before the first action. If false, do nothing and call
   // finish_unbegun(). Always true if unprotected.

@@ -123,6 +123,10 @@ struct Options {
   // For a proxy: requests with a claim have Once-Attempt (from 1), Once-Token (the fencing token) and Once-Derived-Key
   // (the key to send on to a service downstream: the same for each attempt).
   bool send_claim = false;
+  // For a proxy: requests with a claim have Once-Stored-Key and Once-Owner, both in hexadecimal digits. With them the
+  // service may finish the record in a transaction of its own, by finish_or_raise() of PostgreSQL's schema: see
+  // Execution::hand_out_to_service(). The store must have Capabilities::hands_out.
+  bool service_finish = false;
 
   // For a proxy: content types, in addition to "text/event-stream", whose answers reach the client as they come:
   // "application/x-ndjson". Others are sent when they are stored. Servers ignore it.
@@ -249,6 +253,8 @@ class Rules {
   // The answer to a retry that finds a completed or failed record. A result that is not a stored answer (an operator's)
   // becomes the body of a 200.
   [[nodiscard]] Answer replay(const Record& record) const;
+  // The same without the mark of a replay.
+  [[nodiscard]] Answer answer_of(const Record& record) const;
 
   // Contains nothing of a request. `retry_after`: for problems that have one. 0: Options::retry_after.
   [[nodiscard]] Answer problem(Problem problem, Millis retry_after = Millis{0}) const;
