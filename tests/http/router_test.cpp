@@ -197,6 +197,17 @@ TEST(Readings, ThePathItselfIsTheFirst) {
   EXPECT_THAT(readings, UnorderedElementsAre("/a/%2e%2e/b", "/a/../b", "/b"));
 }
 
+TEST(Readings, SomePathsMayLeaveTheirFolder) {
+  for (const char* const stays : {"/", "/charges", "/a/b.json", "/a%20b", "/a/../b", "/a;x=1/b", "/caf%C3%A9",
+                                  "/v1.0/x", "/a+b", "/a//b", "//a", "/a/./b", "/%61"}) {
+    EXPECT_FALSE(may_leave_folder(stays)) << stays;
+  }
+  for (const char* const leaves : {"/..", "/../", "/../a", "/%2e%2e/a", "/a/../../b", "/a/..%2f..%2fb", "/..;/b",
+                                   "/.%2e/b", "/\\..\\..\\b", "/%252e%252e/b", "/a%zz"}) {
+    EXPECT_TRUE(may_leave_folder(leaves)) << leaves;
+  }
+}
+
 TEST(Endpoints, EachRouteHasItsOwn) {
   Engine engine({.store = stores::make_memory_store()});
   std::vector<Route> all{route("/charges"), route("/health")};

@@ -1,4 +1,5 @@
 """once proxy as a program, with curl: signals, deaths, the access log, exit codes."""
+import contextlib
 import fcntl
 import gzip
 import json
@@ -6,10 +7,147 @@ import os
 import resource
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import threading
 
-from service import ProxyCase, harness, metrics_page, wait_until
+from service import ProxyCase, UnixService, harness, metrics_page, wait_until
+
+
+class UnixSockets(ProxyCase):
+    def setUp(self):
+        super().setUp()
+        self.service = self.serve(UnixService(port=str(self.path("app.sock"))))
+        self.socket = self.path("proxy.sock")
+
+    def proxy(self, *arguments, upstream=None):
+        process, _ = self.start_alone(
+            "--listen", f"unix:{self.socket}", "--upstream", upstream or f"unix:{self.service.port}", "--no-principal",
+            "--access-log", self.path("access.log"), *arguments)
+        return process
+
+    def ask(self, key, *arguments, target="/charges"):
+        done = self.until_logged(lambda: subprocess.run(
+            ["curl", "-sS", "-i", "--max-time", "60", "--path-as-is", "-H", f"Idempotency-Key: {key}", "-d", "cents=500",
+             "--unix-socket", self.socket, *arguments, f"http://shop{target}"],
+            stdout=subprocess.PIPE, check=True, timeout=90))
+        return done.stdout.decode().replace("\r\n", "\n")
+
+    def refused(self):
+        done = self.once("proxy", "--listen", f"unix:{self.socket}", "--upstream", "http://127.0.0.1:9", "--no-principal")
+        self.assertEqual(done.returncode, 243, done.stderr)
+        return done.stderr.decode()
+
+    def test_both_sides_may_be_unix_sockets(self):
+        process = self.proxy("--max-connections-per-client", "1")
+        self.assertEqual(stat.S_IMODE(self.socket.stat().st_mode), 0o660)
+        self.assertTrue(self.ask("k").endswith("\n\ncharge 1\n"))
+        self.assertIn("\nIdempotent-Replayed: true\n", self.ask("k"))
+        [head] = self.service.heads
+        self.assertEqual((head["X-Forwarded-For"], head["Host"]), ("127.0.0.1", "shop"))
+        first = self.log(2)[0]
+        self.assertEqual((first["client"], first["upstream"]), ("127.0.0.1", f"unix:{self.service.port}"))
+        self.assertTrue(self.ask("l", "--http1.0", "-H", "Host:").endswith("charge 2\n"))
+        self.assertEqual(self.service.heads[1]["Host"], "localhost")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)
+        self.assertFalse(self.socket.exists())
+
+    def test_a_service_that_is_gone_has_done_nothing(self):
+        self.proxy("--aside-time", "1ms", "--aside-time-limit", "1ms")
+        self.service.end()
+        self.assertIn("upstream-unreachable", self.ask("k"))
+        self.path("app.sock").unlink()
+        self.assertIn("upstream-unreachable", self.ask("k"))
+        self.service = self.serve(UnixService(port=str(self.path("app.sock"))))
+        self.assertTrue(self.ask("k").endswith("charge 1\n"))
+
+    def test_room_in_a_full_queue_is_waited_for(self):
+        path = str(self.path("full.sock"))
+        listening = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listening.close)
+        listening.bind(path)
+        listening.listen(0)
+        waiting = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting.append(socket.socket(socket.AF_UNIX))
+                self.addCleanup(waiting[-1].close)
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(path)
+        self.proxy("--connect-timeout", "100ms", "--aside-time", "1ms", "--aside-time-limit", "1ms", upstream=f"unix:{path}")
+        self.assertIn("upstream-unreachable", self.ask("k"))
+        self.assertEqual((self.log(1)[0]["cause"], self.log(1)[0]["fate"]), ("upstream-connect-timeout", "release"))
+
+        def serve():
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    if connection.recv(65536):
+                        connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok")
+                        return
+        for each in waiting:
+            each.close()
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        wait_until(lambda: self.ask("k").endswith("\n\nok"), "there is room")
+        serving.join(harness.DEADLINE_S)
+
+    def test_a_killed_proxy_is_replaced_and_a_living_one_is_not(self):
+        first = self.proxy("--listen-mode", "0600")
+        self.assertEqual(stat.S_IMODE(self.socket.stat().st_mode), 0o600)
+        self.assertIn("another process listens there", self.refused())
+        self.assertIn("201", self.ask("k"))
+        first.kill()
+        first.wait(60)
+        self.assertTrue(self.socket.is_socket())
+        self.proxy()
+        self.assertIn("\nIdempotent-Replayed: true\n", self.ask("k"))
+
+    def test_what_others_have_there_stays(self):
+        self.socket.write_text("mine")
+        self.assertIn("not a socket", self.refused())
+        self.assertEqual(self.socket.read_text(), "mine")
+        self.socket.unlink()
+        other = self.serve(UnixService(port=str(self.socket)))
+        self.assertIn("another program listens there", self.refused())
+        self.assertTrue(self.socket.is_socket())
+        del other
+
+    def test_requests_that_run_while_it_stops_leave_the_socket_to_the_next(self):
+        self.service.hold = True
+        first = self.proxy()
+        running = subprocess.Popen(
+            ["curl", "-sS", "--max-time", "60", "-H", "Idempotency-Key: k", "-d", "cents=500", "--unix-socket", self.socket,
+             "http://shop/charges"], stdout=subprocess.PIPE)
+        self.addCleanup(running.communicate)
+        wait_until(lambda: self.service.ledger, "the service has the request")
+        first.send_signal(signal.SIGTERM)
+        wait_until(lambda: not self.socket.exists(), "it listens no more")
+        self.proxy()
+        self.service.go.set()
+        self.assertEqual(running.communicate(timeout=60)[0], b"charge 1\n")
+        self.assertEqual(first.wait(60), 0)
+        self.assertIn("\nIdempotent-Replayed: true\n", self.ask("k"))
+
+    def test_a_path_of_the_upstream_comes_before_the_target(self):
+        self.path("proxy.toml").write_text(
+            'health-path = "/healthz"\n[[route]]\npath = "/charges"\nmethods = ["POST"]\noperation = "charge"\n')
+        first = self.proxy("--config", self.path("proxy.toml"), upstream=f"http://unix:{self.service.port}:/v1/pay/")
+        self.assertIn("201", self.ask("k", target="/charges?a=1"))
+        self.assertEqual(self.service.paths, ["/v1/pay/charges?a=1"])
+        self.assertEqual(self.log(1)[0]["path"], "/charges")
+        self.assertEqual(self.log(1)[0]["route"], "/charges")
+        for out in ("/../admin", "/%2e%2e/admin", "/x/..%2f..%2fadmin", "/..;/admin", "/x/..\\..\\admin"):
+            self.assertIn("path-unclear", self.ask("out", target=out))
+        self.assertIn("201", self.ask("in", target="/x/y/../z"))
+        self.assertEqual(self.service.paths[1:], ["/v1/pay/x/y/../z"])
+        # No part of a key or a fingerprint.
+        first.send_signal(signal.SIGTERM)
+        self.assertEqual(first.wait(60), 0)
+        self.proxy("--config", self.path("proxy.toml"))
+        self.assertIn("\nIdempotent-Replayed: true\n", self.ask("k", target="/charges?a=1"))
 
 
 class Program(ProxyCase):

@@ -212,18 +212,58 @@ TEST(ParseAddress, TakesHostAndPort) {
   }
 }
 
-TEST(ParseService, TakesAUrlWithoutAPath) {
+TEST(ParseListen, TakesAnAddressOrAUnixSocket) {
+  EXPECT_EQ(parse_listen("127.0.0.1:80", "--listen"), (Address{.host = "127.0.0.1", .port = 80}));
+  EXPECT_EQ(parse_listen("unix:/run/once.sock", "--listen"), (Address{.socket = "/run/once.sock"}));
+  EXPECT_TRUE(is_loopback(parse_listen("unix:/run/once.sock", "--listen")));
+  const std::string long_path = "/" + std::string(107, 'a');
+  EXPECT_EQ(parse_listen("unix:" + long_path.substr(0, 107), "--listen").socket.size(), 107U);
+  for (const std::string& bad : {std::string("unix:"), std::string("unix:once.sock"), std::string("unix:@once"),
+                                 "unix:" + long_path, std::string("unix:/a\0b", 9)}) {
+    EXPECT_THROW(static_cast<void>(parse_listen(bad, "--listen")), Exception) << bad;
+  }
+}
+
+TEST(ParseService, TakesAUrlWithOrWithoutAPath) {
   const auto text = [](const char* url) {
     const Service parsed = parse_service(url, "--upstream");
-    return (parsed.tls ? "tls " : "") + parsed.address.host + " " + std::to_string(parsed.address.port);
+    const std::string port = parsed.address.port == 0 ? "" : " " + std::to_string(parsed.address.port);
+    return (parsed.tls ? "tls " : "") + parsed.address.host + parsed.address.socket + port +
+           (parsed.path.empty() ? "" : " " + parsed.path);
   };
+  EXPECT_EQ(text("http://pay/v1"), "pay 80 /v1");
+  EXPECT_EQ(text("https://pay:8443/v1.0/a-b_c~/"), "tls pay 8443 /v1.0/a-b_c~");
+  EXPECT_EQ(text("http://[::1]/v1"), "::1 80 /v1");
+  EXPECT_EQ(text("unix:/run/pay.sock"), "/run/pay.sock");
+  EXPECT_EQ(text("http://unix:/run/pay.sock"), "/run/pay.sock");
+  EXPECT_EQ(text("http://unix:/run/pay.sock:/v1"), "/run/pay.sock /v1");
+  EXPECT_EQ(text("unix:/run/pay.sock:/"), "/run/pay.sock");
   EXPECT_EQ(text("http://127.0.0.1:9000"), "127.0.0.1 9000");
   EXPECT_EQ(text("http://pay/"), "pay 80");
   EXPECT_EQ(text("https://pay"), "tls pay 443");
   EXPECT_EQ(text("https://[::1]"), "tls ::1 443");
   EXPECT_EQ(text("https://[::1]:8443"), "tls ::1 8443");
-  for (const char* const bad : {"", "pay:80", "ftp://pay", "http://", "http://pay/a", "https://u@pay", "http://pay?q",
-                                "http://pay:", "http://::1", "HTTP//pay"}) {
+  for (const char* const bad : {"",
+                                "pay:80",
+                                "ftp://pay",
+                                "http://",
+                                "http://pay/a?b",
+                                "https://u@pay",
+                                "http://pay?q",
+                                "http://pay:",
+                                "http://::1",
+                                "HTTP//pay",
+                                "http:///v1",
+                                "http://pay/a/../b",
+                                "http://pay/.",
+                                "http://pay//v1",
+                                "http://pay/%2e",
+                                "http://pay/a b",
+                                "http://pay/v1#x",
+                                "https://unix:/run/pay.sock",
+                                "unix:pay.sock",
+                                "unix:",
+                                "unix:/run/pay.sock:v1"}) {
     EXPECT_THROW(static_cast<void>(parse_service(bad, "--upstream")), Exception) << bad;
   }
 }

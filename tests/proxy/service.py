@@ -3,6 +3,8 @@ import collections
 import http.server
 import json
 import pathlib
+import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -34,9 +36,13 @@ class Service(http.server.ThreadingHTTPServer):
         self.honours_keys = honours_keys
         self.books = threading.Lock()
         self.answers = {}
+        self.paths = []  # The target of each POST.
+        self.bind(port)
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def bind(self, port):
         super().__init__(("127.0.0.1", port), Handler)
         self.port = self.server_address[1]
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def answer(self, key, body):
         """Status and body; no status: it breaks off."""
@@ -64,6 +70,19 @@ class Service(http.server.ThreadingHTTPServer):
             super().handle_error(request, address)
 
 
+class UnixService(Service):
+    """The same on a Unix socket."""
+
+    address_family = socket.AF_UNIX
+
+    def bind(self, port):
+        http.server.ThreadingHTTPServer.__init__(self, port, UnixHandler)
+        self.port = port
+
+    def server_bind(self):  # That of HTTPServer looks up a name.
+        socketserver.TCPServer.server_bind(self)
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -76,6 +95,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.server.heads.append(self.headers)
+        self.server.paths.append(self.path)
         status, answer = self.server.answer(self.headers["Idempotency-Key"], body.decode("utf-8", "replace"))
         if status is None:
             self.close_connection = True
@@ -96,6 +116,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+class UnixHandler(Handler):
+    disable_nagle_algorithm = False  # An option of TCP.
 
 
 class ProxyCase(Case):
@@ -119,8 +143,9 @@ class ProxyCase(Case):
             arguments = (*arguments, "--log", "none")  # Most tests read standard error line by line.
         process = self.start("proxy", *arguments, **options)
         line = process.stderr.readline().decode()
-        self.assertRegex(line, r"^once: listening on port \d+, ")
-        return process, int(line.split("port ")[1].split(",")[0])
+        self.assertRegex(line, r"^once: listening on (port \d+|unix:/\S+), ")
+        port = line.split("port ")[1].split(",")[0] if " port " in line else 0
+        return process, int(port)
 
     def proxy(self, *arguments, **options):
         """The same with an access log, for self.curl()."""

@@ -303,9 +303,11 @@ int run_proxy(const ProxyCommand& command) {
     return with_records_for(std::move(rules), has_offload, head);
   };
   const std::size_t clients = settings.proxy.max_connections;
+  const std::string socket = settings.proxy.listen.socket;
   auto proxy = std::make_unique<proxy::Proxy>(engine, complete(settings.rules), std::move(settings.proxy));
   operators.ask_by(proxy->reconciler());
-  say("listening on port " + std::to_string(proxy->port()) + ", forwarding to " + settings.upstream_urls);
+  say("listening on " + (socket.empty() ? "port " + std::to_string(proxy->port()) : "unix:" + socket) +
+      ", forwarding to " + settings.upstream_urls);
   if (proxy->admin_port() != 0) say("operators on port " + std::to_string(proxy->admin_port()));
   if (made_token) say(made_token->note());
   if (clients > files / 2) {  // Each has a second connection, to the service.

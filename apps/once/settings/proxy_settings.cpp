@@ -237,10 +237,21 @@ void set_no_principal(ProxySettings& to, const Words& words, const std::string&)
 }
 
 void set_listen(ProxySettings& to, const Words& words, const std::string& what) {
-  to.proxy.listen = proxy::parse_address(words.front(), what);
+  to.proxy.listen = proxy::parse_listen(words.front(), what);
+}
+
+void set_listen_mode(ProxySettings& to, const Words& words, const std::string& what) {
+  const std::string& word = words.front();
+  const bool is_octal = !word.empty() && word.size() <= 4 && word.find_first_not_of("01234567") == std::string::npos;
+  const unsigned long mode = is_octal ? std::stoul(word, nullptr, 8) : 0;
+  if (!is_octal || mode > 0777) {
+    throw Exception(ErrorKind::misuse, what + " must be the mode of a file, as in 0660, not '" + word + "'");
+  }
+  to.proxy.listen_mode = static_cast<unsigned>(mode);
 }
 
 void set_upstream(ProxySettings& to, const Words& words, const std::string& what) {
+  to.proxy.upstreams.clear();
   for (const std::string& word : words) {
     to.proxy.upstreams.push_back(proxy::parse_service(word, what));
     to.upstream_urls += (to.upstream_urls.empty() ? "" : " ") + word;
@@ -375,7 +386,8 @@ std::vector<Setting> table() {
   using proxy::ProxyOptions;
   using proxy::Timeouts;
   return {
-      required(entry("listen", {}, "HOST:PORT to accept requests on", set_listen, false)),
+      required(entry("listen", {}, "HOST:PORT to accept requests on, or unix:PATH", set_listen, false)),
+      entry("listen-mode", "0660", "Mode of the Unix socket's file: who may connect", set_listen_mode, false),
       certificate<&ProxyOptions::certificate, &Certificate::file>(
           "tls-cert", "PEM file: clients must use TLS 1.2 or later; the server's certificate comes first"),
       certificate<&ProxyOptions::certificate, &Certificate::key_file>("tls-key", "PEM file with the certificate's key"),
@@ -385,8 +397,9 @@ std::vector<Setting> table() {
           "trusted-proxy", "ADDRESS or NETWORK/BITS of proxies in front whose X-Forwarded-* are trusted; repeatable"),
       networks<&ProxyOptions::proxy_protocol>(
           "proxy-protocol", "ADDRESS or NETWORK/BITS whose connections begin with the PROXY protocol; repeatable"),
-      changing(required(as_list(entry(
-          "upstream", {}, "http://HOST:PORT of the service, or https://HOST[:443]; repeatable", set_upstream, false)))),
+      changing(required(
+          as_list(entry("upstream", {}, "http://HOST:PORT of the service, https://HOST[:443] or unix:PATH; repeatable",
+                        set_upstream, false)))),
       text<&ProxyOptions::upstream_ca_file>("upstream-ca", {},
                                             "PEM file: the authorities to trust for https:// (default: the system's)"),
       certificate<&ProxyOptions::upstream_certificate, &Certificate::file>(
@@ -521,6 +534,9 @@ std::vector<Setting> table() {
           "service-fate", "Let the service say what becomes of its answer: Once-Fate: complete, release or hold"),
       toggle<&Options::send_claim, true, false>(
           "send-claim", "Send Once-Attempt, Once-Token and Once-Derived-Key with each request that has a claim"),
+      toggle<&Options::service_finish, true, false>(
+          "service-finish",
+          "Let the service finish a request in its own transaction (PostgreSQL): send Once-Stored-Key and Once-Owner"),
       list<&Options::stream_types>("stream-type", {},
                                    "A content type whose answers reach the client as they come, as text/event-stream\n"
                                    "does: application/x-ndjson; repeatable"),
@@ -534,9 +550,6 @@ std::vector<Setting> table() {
           "answer-limit", "1MiB",
           "Largest answer to store; a larger one streams through once, and its retries get 410"),
       duration<&Options::retry_after>("retry-after", "5s", "The largest Retry-After"),
-      toggle<&Options::service_finish, true, false>(
-          "service-finish",
-          "Let the service finish a request in its own transaction (PostgreSQL): send Once-Stored-Key and Once-Owner"),
       entry("answer-timeout", "60s", "How long to wait for the head of the upstream's answer", set_answer_timeout,
             true),
       duration<&Options::client_timeout>(

@@ -37,14 +37,18 @@ namespace once::proxy {
 struct Address {
   std::string host = {};   // An IP address or a name; IPv6 without brackets.
   std::uint16_t port = 0;  // 0, for listening: any free port.
+  // A Unix socket instead: its absolute path, at most 107 bytes. Without host and port.
+  std::string socket = {};
 
   friend bool operator==(const Address&, const Address&) = default;
 };
 
 // "127.0.0.1:8080", "[::1]:8080", "localhost:8080". Throws Exception(misuse) naming `what`.
 Address parse_address(std::string_view text, std::string_view what);
+// The same, or a Unix socket: "unix:/run/once/proxy.sock".
+Address parse_listen(std::string_view text, std::string_view what);
 
-// Whether only this host can connect to it: "localhost", and loopback addresses. Resolves no name.
+// Whether only this host can connect to it: "localhost", loopback addresses, and Unix sockets. Resolves no name.
 bool is_loopback(const Address& address);
 
 // IPv6 addresses with the same first bits. IPv4 addresses are in ::ffff:0:0/96.
@@ -57,11 +61,14 @@ struct Network {
 // "10.0.0.0/8", "2001:db8::/32", "192.0.2.1". Throws Exception(misuse) naming `what`.
 Network parse_network(std::string_view text, std::string_view what);
 
-// Where the service is: "http://127.0.0.1:9000", "https://pay.example". Default port: 80 or 443. No user, path or
-// query. Throws Exception(misuse) naming `what`.
+// Where the service is: "http://127.0.0.1:9000", "https://pay.example/v1", "unix:/run/pay.sock", or that with a path,
+// "http://unix:/run/pay.sock:/v1". Default port: 80 or 443. No user or query. Throws Exception(misuse) naming `what`.
 struct Service {
   Address address = {};
   bool tls = false;
+  // Comes before the target of each request: "/v1". Empty: none. The key, its fingerprint and the routes do not know
+  // it. A request whose path may lead out of it ("/../admin") is 400 path-unclear.
+  std::string path = {};
 
   friend bool operator==(const Service&, const Service&) = default;
 };
@@ -215,7 +222,10 @@ struct Certificate {
 };
 
 struct ProxyOptions {
+  // A Unix socket's clients count as 127.0.0.1. The file is made, has listen_mode, and is removed at the end. A lock
+  // beside it (its name and ".lock", which stays) shows whether a file that is there has a living owner.
   Address listen = {};
+  unsigned listen_mode = 0660;                  // Of the Unix socket's file: who may connect. 0 to 0777.
   std::optional<Certificate> certificate = {};  // Clients must speak TLS 1.2 or later. Empty: no TLS.
   // PEM: authorities. Clients must show a client certificate that one of them has signed, directly or by intermediates;
   // otherwise the handshake fails. Needs `certificate`. Empty: no client certificates.
@@ -231,8 +241,9 @@ struct ProxyOptions {
   std::vector<Network> trusted_proxies = {};
   std::vector<Network> proxy_protocol = {};
 
-  // At least one. Proxy::set_upstreams() replaces them. A request goes to the one with the fewest running requests. One
-  // that fails is put aside for a while. With TLS its certificate is verified, including the host name.
+  // At least one, and all with the same Service::path. Proxy::set_upstreams() replaces them. A request goes to the one
+  // with the fewest running requests. One that fails is put aside for a while. With TLS its certificate is verified,
+  // including the host name.
   std::vector<Service> upstreams = {};
   // PEM: authorities for that. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.
   std::string upstream_ca_file = {};
@@ -311,7 +322,7 @@ class Proxy {
   // Operations at the upstream become ambiguous, so call stop() first.
   ~Proxy();
 
-  [[nodiscard]] std::uint16_t port() const noexcept;        // The port it listens on.
+  [[nodiscard]] std::uint16_t port() const noexcept;        // The port it listens on. 0: a Unix socket.
   [[nodiscard]] std::uint16_t admin_port() const noexcept;  // 0: no admin address.
   [[nodiscard]] std::size_t connections() const noexcept;   // Of clients.
   [[nodiscard]] bool stopping() const noexcept;
@@ -326,7 +337,7 @@ class Proxy {
   [[nodiscard]] const Reconciler& reconciler() const noexcept;
 
   // Replaces ProxyOptions::upstreams. Requests whose head was read before may still use the earlier upstreams. An
-  // upstream that stays (same host, port and scheme) keeps its connections, running requests, health and time aside.
+  // upstream that stays (same URL) keeps its connections, running requests, health and time aside.
   // Throws Exception(misuse) for an invalid list, and if the first upstream with TLS finds no authority to trust; then
   // nothing changes.
   UpstreamChange set_upstreams(std::vector<Service> upstreams);

@@ -188,4 +188,13 @@ std::optional<std::vector<std::string>> readings_of(std::string_view path) {
   return readings;
 }
 
+bool may_leave_folder(std::string_view path) {
+  if (has_one_reading(path)) return false;
+  constexpr std::string_view folder = "/folder";
+  const auto readings = readings_of(std::string(folder).append(path));
+  return !readings || !std::ranges::all_of(*readings, [&](std::string_view reading) {
+    return reading.starts_with(folder) && reading.substr(folder.size(), 1).find_first_not_of('/') == reading.npos;
+  });
+}
+
 }  // namespace once::http

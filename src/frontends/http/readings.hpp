@@ -18,4 +18,8 @@ bool has_one_reading(std::string_view path) noexcept;
 // into slashes and dots, or too many readings.
 std::optional<std::vector<std::string>> readings_of(std::string_view path);
 
+// Whether a server may leave a folder that is put before the path: "/../admin" behind "/shop". Also if that is not
+// certain.
+bool may_leave_folder(std::string_view path);
+
 }  // namespace once::http

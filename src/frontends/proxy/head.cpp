@@ -382,6 +382,7 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
   out.reserve(1024);
   out += head.method;
   out += ' ';
+  if (head.target.starts_with('/')) out += arrival.path;  // Not before "*".
   out += head.target;
   out += " HTTP/1.1\r\n";
   if (!head.host.empty()) append(out, "Host", head.host);

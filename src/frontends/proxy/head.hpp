@@ -108,6 +108,7 @@ struct Arrival {
   std::string traceparent = {};  // With tracestate, instead of the sender's. Empty: the sender's, as they came.
   std::string tracestate = {};
   std::string certificate = {};  // The client's verified certificate in DER. Empty: none was required.
+  std::string_view path = {};    // Of the upstream: comes before the target.
   http::Headers of_claim = {};   // Once-Attempt and others. Such headers of the sender are always dropped.
 };
 

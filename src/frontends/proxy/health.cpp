@@ -14,12 +14,13 @@ namespace {
 // Returns what is wrong, or an empty text.
 Task<std::string> look(Loop& loop, const ProxyOptions& options, const Services& services, std::size_t index,
                        Millis limit) {
-  const Service& service = services.at(index);
   std::unique_ptr<Connection> connection;
   std::string problem;
   const Trouble trouble = co_await open_connection(loop, services, index, limit, connection, problem);
   if (trouble != Trouble::none) co_return problem;
-  const std::string request = "GET " + options.health_path + " HTTP/1.1\r\nHost: " + service.address.host +
+  const std::string& host = services.at(index).address.host;
+  const std::string request = "GET " + services.path() + options.health_path +
+                              " HTTP/1.1\r\nHost: " + (host.empty() ? "localhost" : host) +
                               "\r\nUser-Agent: once\r\nConnection: close\r\n\r\n";
   const std::array<net::const_buffer, 1> out{net::buffer(request)};
   std::uint64_t written = 0;

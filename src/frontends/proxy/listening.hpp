@@ -2,19 +2,41 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <boost/asio/basic_socket_acceptor.hpp>
 
 #include <once/frontends/proxy.hpp>
 
 #include "frontends/proxy/net.hpp"
+#include "platform/file.hpp"
 
 namespace once::proxy {
 
-using Acceptor = net::basic_socket_acceptor<tcp, Executor>;
+using Acceptor = net::basic_socket_acceptor<Stream, Executor>;
+
+// The file of a Unix socket that this process listens on. A lock beside it ends with the process: so the file of one
+// that was killed is replaced, and two processes never replace each other's.
+class SocketFile {
+ public:
+  SocketFile() = default;
+  // Takes the lock, and removes a file that nobody listens on. Throws Exception(unavailable).
+  explicit SocketFile(std::string path);
+
+  void made();             // After bind(2): the file is ours.
+  void remove() noexcept;  // If it is still ours. Then another process may listen.
+
+ private:
+  std::string path_;
+  Fd lock_;
+  dev_t device_ = 0;
+  ino_t number_ = 0;  // 0: not made.
+};
 
 // Throws Exception(unavailable). Resolves a name, which blocks.
 Acceptor listen_on(const Address& address, net::io_context& io);
+// The same for Address::socket.
+Acceptor listen_on(const Address& address, unsigned mode, net::io_context& io, SocketFile& file);
 std::uint16_t port_of(const Acceptor& acceptor);
 void close(Acceptor& acceptor);  // accept_one() gives false.
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include <boost/asio/redirect_error.hpp>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::size_t write_bytes = 64 * 1024;  // Written under one deadline.
 constexpr std::size_t most_buffers = 4;
+constexpr Millis full_queue_pause{5};  // Between two tries to connect to a Unix socket.
 
 }  // namespace
 
@@ -200,11 +202,23 @@ Task<error_code> Connection::write_rest(std::span<const net::const_buffer> buffe
   co_return error;
 }
 
-Task<error_code> Connection::connect(const tcp::endpoint& endpoint, Millis limit) {
+Task<error_code> Connection::connect(const Stream::endpoint& endpoint, Millis limit) {
   error_code error;
   write_late_ = false;
   write_by_ = about_now() + limit;
-  co_await socket.async_connect(endpoint, net::redirect_error(use_task, error));
+  for (;;) {
+    co_await socket.async_connect(endpoint, net::redirect_error(use_task, error));
+    if (error || endpoint.protocol().family() != AF_UNIX) break;
+    // If the queue of a Unix socket is full, connect(2) gives EAGAIN, and nothing says when there is room. Asio takes
+    // it for a connection that is on its way.
+    error_code is_none;
+    static_cast<void>(socket.remote_endpoint(is_none));
+    if (!is_none) break;
+    co_await loop_.sleep(full_queue_pause);
+    if (!socket.is_open()) error = net::error::operation_aborted;
+    if (write_late_) error = net::error::timed_out;
+    if (error) break;
+  }
   write_by_ = no_deadline;
   if (error && write_late_) co_return net::error::timed_out;
   if (!error) {
@@ -218,7 +232,16 @@ std::optional<net::ip::address> Connection::remote() const {
   error_code error;
   const auto remote = socket.remote_endpoint(error);
   if (error) return std::nullopt;
-  return plain_address(remote.address());
+  switch (remote.data()->sa_family) {
+    case AF_INET:
+    case AF_INET6: {
+      tcp::endpoint peer;
+      std::memcpy(peer.data(), remote.data(), std::min<std::size_t>(remote.size(), peer.capacity()));
+      return plain_address(peer.address());
+    }
+    default:  // Of a Unix socket: it is on this host.
+      return net::ip::address(net::ip::address_v4::loopback());
+  }
 }
 
 std::string Connection::remote_address() const {

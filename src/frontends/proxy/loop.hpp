@@ -207,7 +207,7 @@ class Connection {
   // The rest after write_now(), for callers that need no coroutine if write_now() wrote everything.
   Task<error_code> write_rest(std::span<const net::const_buffer> buffers, std::size_t taken, Millis limit,
                               std::uint64_t& written);
-  Task<error_code> connect(const tcp::endpoint& endpoint, Millis limit);
+  Task<error_code> connect(const Stream::endpoint& endpoint, Millis limit);
 
   // Begin TLS on an open connection. Afterwards reads and writes are of its contents. The end of the stream is eof only
   // if the other side announced it (RFC 8446, section 6.1), otherwise a reset.

@@ -15,6 +15,7 @@
 #include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/deferred.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -27,7 +28,9 @@ using boost::system::error_code;
 using tcp = net::ip::tcp;
 
 using Executor = net::io_context::executor_type;
-using Socket = net::basic_stream_socket<tcp, Executor>;
+// Of TCP, or a Unix socket. Options of TCP fail on the latter, which does no harm.
+using Stream = net::generic::stream_protocol;
+using Socket = net::basic_stream_socket<Stream, Executor>;
 using Steady = std::chrono::steady_clock;
 using Timer = net::basic_waitable_timer<Steady, net::wait_traits<Steady>, Executor>;
 

@@ -108,9 +108,11 @@ Task<void> Session::reconcile(Opening& opening) {
   const std::string target = rules.reconcile_target(Key::from_stored(opening.record->key).name());
   if (target.empty()) co_return;
   const AskService by = [&](const RecordPtr&, Callback<void(Finding)> answer) {
+    Arrival from = arrival();
+    from.path = loop_.services->path();  // It goes there.
     ask_upstream(loop_, options_,
                  {.rules = {rules_, &rules},
-                  .head = question_head(head_, target, rules.options(), arrival()),
+                  .head = question_head(head_, target, rules.options(), from),
                   .answer = std::move(answer)});
   };
   Pending<Reconciled> asked(loop_);
@@ -217,13 +219,13 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
                      {"Once-Token", std::to_string(claim.token())},
                      {"Once-Derived-Key", execution.derived_key("service")}};
   }
-  const std::string head = write_request_head(head_, framing, from);
-  const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
   if (endpoint_->rules().options().service_finish && execution.hand_out_to_service()) {
     const Claim& claim = *execution.claim();
     from.of_claim.push_back({"Once-Stored-Key", to_hex(claim.key())});
     from.of_claim.push_back({"Once-Owner", claim.owner().hex()});
   }
+  const std::string head = write_request_head(head_, framing, from);
+  const auto exchange = std::make_shared<Exchange>(loop_, *services_, options_, answer_limit());
   exchange->send_for(execution);
   BodySource source;
   source.bytes = body;
@@ -245,11 +247,9 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
                         reason_of(trouble, exchange->detail()));
   if (!finished.is_there()) co_await finished.wait();
   const http::Finished given = finished.take();
+  log_finish(given);
   co_return co_await send_result(given.answer);
 }
-  log_finish(given);
-
-namespace {
 
 // It has the fate already that the answer has by itself.
 void Session::log_finish(const http::Finished& finished) {
@@ -258,6 +258,8 @@ void Session::log_finish(const http::Finished& finished) {
   served_.fate = to_string(http::Fate::store);
   served_.outcome = RequestOutcome::executed;
 }
+
+namespace {
 
 // The status and Once-Fate. As it is for the proxy alone, `Connection` may name it, and then head_of() has it no more.
 Answer fate_told(const Incoming& answer) {

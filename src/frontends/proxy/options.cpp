@@ -1,4 +1,6 @@
 // Parses and checks options.
+#include <sys/un.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -10,12 +12,32 @@
 #include <once/frontends/proxy.hpp>
 
 #include "text/number.hpp"
+#include "text/percent.hpp"
 
 namespace once::proxy {
 
 namespace {
 
 Exception misuse(const std::string& what) { return {ErrorKind::misuse, what}; }
+
+constexpr std::string_view unix_prefix = "unix:";
+
+Address unix_socket(std::string_view path, std::string_view what) {
+  constexpr std::size_t most = sizeof(sockaddr_un::sun_path) - 1;
+  if (!path.starts_with('/') || path.size() > most || path.find('\0') != std::string_view::npos) {
+    throw misuse(std::string(what) + " must have an absolute path of at most " + std::to_string(most) +
+                 " bytes after unix:, as in unix:/run/once/proxy.sock, not '" + std::string(path) + "'");
+  }
+  return {.host = {}, .port = 0, .socket = std::string(path)};
+}
+
+// Segments that every server reads in one way.
+bool is_plain_path(std::string_view path) {
+  const auto is_plain = [](char c) { return text::is_unreserved(c) || c == '/'; };
+  const std::string closed = std::string(path) + '/';
+  const auto has = [&](const char* what) { return closed.find(what) != std::string::npos; };
+  return path.starts_with('/') && std::ranges::all_of(path, is_plain) && !has("//") && !has("/./") && !has("/../");
+}
 
 }  // namespace
 
@@ -42,8 +64,13 @@ void check(const ProxyOptions& options) {
   if (options.threads > 256) throw misuse("threads must be at most 256");
   if (options.upstreams.empty()) throw misuse("at least one upstream is required");
   for (const Service& service : options.upstreams) {
-    if (service.address.host.empty() || service.address.port == 0) throw misuse("an upstream needs a host and a port");
+    const Address& to = service.address;
+    if (to.socket.empty() && (to.host.empty() || to.port == 0)) throw misuse("an upstream needs a host and a port");
+    if (service.path != options.upstreams.front().path) {
+      throw misuse("all upstreams must have the same path: they are one service");
+    }
   }
+  if (options.listen_mode > 0777) throw misuse("the mode of the Unix socket must be 0 to 0777");
   const std::string& path = options.health_path;
   if (!path.empty() && (!path.starts_with('/') || path.find_first_of(" \r\n\t") != std::string::npos)) {
     throw misuse("the path for health checks must begin with a slash and have no blanks");
@@ -100,7 +127,13 @@ Address parse_address(std::string_view text, std::string_view what) {
   return {.host = std::string(host), .port = *port};
 }
 
+Address parse_listen(std::string_view text, std::string_view what) {
+  if (text.starts_with(unix_prefix)) return unix_socket(text.substr(unix_prefix.size()), what);
+  return parse_address(text, what);
+}
+
 bool is_loopback(const Address& address) {
+  if (!address.socket.empty()) return true;
   boost::system::error_code error;
   const auto literal = boost::asio::ip::make_address(address.host, error);
   return error ? address.host == "localhost" : literal.is_loopback();
@@ -109,14 +142,37 @@ bool is_loopback(const Address& address) {
 Service parse_service(std::string_view url, std::string_view what) {
   constexpr std::string_view plain = "http://";
   constexpr std::string_view secure = "https://";
-  Service service{.address = {}, .tls = url.starts_with(secure)};
+  Service service{.address = {}, .tls = url.starts_with(secure), .path = {}};
   std::string_view rest = url;
   const bool has_scheme = service.tls || url.starts_with(plain);
   rest.remove_prefix(has_scheme ? (service.tls ? secure : plain).size() : 0);
-  if (rest.ends_with('/')) rest.remove_suffix(1);
-  if (!has_scheme || rest.empty() || rest.find_first_of("/?#@") != std::string_view::npos) {
-    throw misuse(std::string(what) + " must be http://HOST:PORT or https://HOST:PORT, without a path, not '" +
-                 std::string(url) + "'");
+  const auto bad = [&](const char* why) {
+    return misuse(std::string(what) + " must be http://HOST:PORT, https://HOST:PORT or unix:PATH, " + why + ", not '" +
+                  std::string(url) + "'");
+  };
+  const auto take_path = [&](std::size_t at) {
+    std::string_view path = rest.substr(std::min(at, rest.size()));
+    rest = rest.substr(0, at);
+    if (path.ends_with('/')) path.remove_suffix(1);
+    if (!path.empty() && !is_plain_path(path)) {
+      throw bad("with a path of letters, digits, '-', '_', '~' and '.' at most");
+    }
+    service.path = path;
+  };
+  if (rest.starts_with(unix_prefix)) {
+    if (service.tls) throw bad("and a Unix socket has no name that a certificate could show");
+    rest.remove_prefix(unix_prefix.size());
+    const auto colon = rest.find(':');
+    if (colon != std::string_view::npos) {
+      take_path(colon + 1);
+      rest.remove_suffix(1);
+    }
+    service.address = unix_socket(rest, what);
+    return service;
+  }
+  take_path(rest.find('/'));
+  if (!has_scheme || rest.empty() || rest.find_first_of("?#@") != std::string_view::npos) {
+    throw bad("without a user or query");
   }
   const bool has_port = rest.find(':') != std::string_view::npos && !rest.ends_with(']');
   const std::string whole = std::string(rest) + (has_port ? "" : service.tls ? ":443" : ":80");

@@ -93,7 +93,9 @@ class Proxy::Impl {
       take_up(*loop, contexts);
     }
     net::io_context& io = loops_.front()->io;
-    acceptor_.emplace(listen_on(options_.listen, io));
+    acceptor_.emplace(options_.listen.socket.empty()
+                          ? listen_on(options_.listen, io)
+                          : listen_on(options_.listen, options_.listen_mode, io, socket_file_));
     port_ = port_of(*acceptor_);
     if (options_.admin) {
       admin_acceptor_.emplace(listen_on(*options_.admin, io));
@@ -121,7 +123,7 @@ class Proxy::Impl {
     for (const auto& loop : loops_) {
       net::post(loop->io, [this, &loop] {
         if (loop == loops_.front()) {
-          close(*acceptor_);
+          stop_listening();
           if (admin_acceptor_) close(*admin_acceptor_);
         }
         loop->close_all();
@@ -195,7 +197,7 @@ class Proxy::Impl {
       const std::lock_guard lock(mutex_);
       if (!stopping_) {
         stopping_ = true;
-        net::post(loops_.front()->io, [this] { close(*acceptor_); });
+        net::post(loops_.front()->io, [this] { stop_listening(); });
         for (const auto& loop : loops_) net::post(loop->io, [&loop] { loop->close_idle(); });
       }
     }
@@ -204,6 +206,12 @@ class Proxy::Impl {
   }
 
  private:
+  // On the first loop.
+  void stop_listening() {
+    close(*acceptor_);
+    socket_file_.remove();
+  }
+
   [[nodiscard]] std::string unready() const {
     if (stopping()) return "stopping";
     return loops_.front()->services->any_available(Steady::now()) ? "" : "no upstream is available";
@@ -341,6 +349,7 @@ class Proxy::Impl {
   std::optional<Reconciling> reconciling_;
   std::set<std::uint64_t> watched_;  // Upstreams, by their ids. The first loop's.
   AdminPages pages_;
+  SocketFile socket_file_;            // Of acceptor_, if that is a Unix socket.
   std::optional<Acceptor> acceptor_;  // Both on the first loop.
   std::optional<Acceptor> admin_acceptor_;
   std::uint16_t port_ = 0;

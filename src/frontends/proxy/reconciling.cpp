@@ -147,8 +147,8 @@ Reconciling::Reconciling(Engine& engine, const ProxyOptions& options, Loop& loop
                            if (target.empty()) return;
                            ask_upstream(loop, options,
                                         {.rules = rules,
-                                         .head = "GET " + target + " HTTP/1.1\r\nHost: " +
-                                                 loop.services->at(0).address.host + "\r\nUser-Agent: once\r\n\r\n",
+                                         .head = "GET " + loop.services->path() + target + " HTTP/1.1\r\nHost: " +
+                                                 std::string(loop.services->host()) + "\r\nUser-Agent: once\r\n\r\n",
                                          .answer = std::move(answer)});
                          });
                        },

@@ -13,17 +13,19 @@ namespace {
 
 constexpr unsigned most_bad_looks = 2;
 
-std::string name_of(const Address& address) {
+// "pay:9000", "unix:/run/pay.sock", with the path: "pay:9000/v1", "unix:/run/pay.sock:/v1".
+std::string name_of(const Service& service) {
+  const Address& address = service.address;
+  if (!address.socket.empty()) return "unix:" + address.socket + (service.path.empty() ? "" : ':' + service.path);
   const bool v6 = address.host.find(':') != std::string::npos;
-  return (v6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port);
+  return (v6 ? '[' + address.host + ']' : address.host) + ':' + std::to_string(address.port) + service.path;
 }
 
-std::string url_of(const Service& service) { return (service.tls ? "https://" : "http://") + name_of(service.address); }
+std::string url_of(const Service& service) { return (service.tls ? "https://" : "http://") + name_of(service); }
 
 }  // namespace
 
-Services::One::One(Service its, std::uint64_t number)
-    : service(std::move(its)), name(name_of(service.address)), id(number) {}
+Services::One::One(Service its, std::uint64_t number) : service(std::move(its)), name(name_of(service)), id(number) {}
 
 Services::Services(std::vector<Service> services, const Aside& aside, std::function<void(std::string_view)> on_notice,
                    const Services* before)
@@ -59,6 +61,11 @@ std::shared_ptr<Services::One> Services::take(Ones& from, const Service& service
   std::shared_ptr<One> one = std::move(*at);
   from.erase(at);
   return one;
+}
+
+std::string_view Services::host() const noexcept {
+  const Address& first = all_.front()->service.address;
+  return first.socket.empty() ? std::string_view(first.host) : "localhost";
 }
 
 std::optional<std::size_t> Services::find(std::uint64_t id) const noexcept {

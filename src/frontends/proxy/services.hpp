@@ -69,6 +69,9 @@ class Services {
   [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
   [[nodiscard]] const Service& at(std::size_t index) const noexcept { return all_[index]->service; }
   [[nodiscard]] std::string_view name(std::size_t index) const noexcept { return all_[index]->name; }
+  // For requests without a client's host.
+  [[nodiscard]] std::string_view host() const noexcept;
+  [[nodiscard]] const std::string& path() const noexcept { return all_.front()->service.path; }  // Of all.
   // Unique, and the same in all Services that have the upstream.
   [[nodiscard]] std::uint64_t id(std::size_t index) const noexcept { return all_[index]->id; }
   [[nodiscard]] std::optional<std::size_t> find(std::uint64_t id) const noexcept;

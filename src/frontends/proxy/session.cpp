@@ -8,6 +8,7 @@
 
 #include <once/platform/system.hpp>
 
+#include "frontends/http/readings.hpp"
 #include "frontends/proxy/answers.hpp"
 #include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/networks.hpp"
@@ -244,7 +245,7 @@ Task<bool> Session::read_head() {
   // HTTP/1.0 needs no host, and the upstream gets HTTP/1.1.
   const bool has_host = std::ranges::any_of(
       head_.headers, [](const http::HeaderView& header) { return http::same_name(header.name, "Host"); });
-  if (!has_host && head_.host.empty()) head_.host = loop_.services->at(0).address.host;
+  if (!has_host && head_.host.empty()) head_.host = loop_.services->host();
   co_return true;
 }
 
@@ -270,7 +271,8 @@ Task<Session::Next> Session::serve() {
   if (rules_ != loop_.rules) rules_ = loop_.rules;
   if (services_ != loop_.services) services_ = loop_.services;
   endpoint_ = rules_->find(request_);
-  if (endpoint_ == nullptr) {
+  const bool leaves = !services_->path().empty() && path_.starts_with('/') && http::may_leave_folder(path_);
+  if (endpoint_ == nullptr || leaves) {
     served_.outcome = RequestOutcome::refused;
     served_.cause = "path-unclear";
     return refuse(rules_->unclear());

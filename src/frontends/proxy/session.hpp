@@ -70,7 +70,8 @@ class Session : public std::enable_shared_from_this<Session> {
     return {.address = peer_name_,
             .tls = arrived_by_tls(),
             .is_trusted = is_trusted_,
-            .certificate = has_own_certificate() ? client_.certificate() : std::string()};
+            .certificate = has_own_certificate() ? client_.certificate() : std::string(),
+            .path = services_->path()};
   }
   [[nodiscard]] bool is_own(const TraceParent& span) const;
   // Reserves room for the request's bodies. False: no room.

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/local/stream_protocol.hpp>
+
 #include "frontends/proxy/head.hpp"
 #include "frontends/proxy/names.hpp"
 
@@ -148,18 +150,20 @@ Task<Trouble> open_connection(Loop& loop, const Services& services, std::size_t 
   const Address& address = services.at(index).address;
   const bool tls = services.at(index).tls;
   error_code error;
-  std::vector<tcp::endpoint> endpoints;
+  std::vector<Stream::endpoint> endpoints;
   const auto literal = net::ip::make_address(address.host, error);
-  if (!error) {
-    endpoints.emplace_back(literal, address.port);
+  if (!address.socket.empty()) {
+    endpoints.emplace_back(net::local::stream_protocol::endpoint(address.socket));
+  } else if (!error) {
+    endpoints.emplace_back(tcp::endpoint(literal, address.port));
   } else {
     Names::Found found = co_await loop.names->find(address, limit);
     problem = std::move(found.problem);
     if (found.endpoints.empty()) co_return found.late ? Trouble::connect_late : Trouble::unreachable;
-    endpoints = std::move(found.endpoints);
+    endpoints.assign(found.endpoints.begin(), found.endpoints.end());
   }
   Trouble trouble = Trouble::unreachable;
-  for (const tcp::endpoint& endpoint : endpoints) {
+  for (const Stream::endpoint& endpoint : endpoints) {
     connection = std::make_unique<Connection>(loop, Socket(loop.io));
     if (loop.closing()) break;
     error = co_await connection->connect(endpoint, limit);
