@@ -26,6 +26,10 @@
 #include "process/signals.hpp"
 #include "settings/nearest.hpp"
 
+namespace once::cli {
+void add_import(CLI::App& app, Invocation& invocation);
+}
+
 namespace {
 
 // If one of them is closed at start, our files or the command's pipes must not get its number.
@@ -159,6 +163,7 @@ int once_main(int argc, char** argv) {
   add_stats(app, invocation);
   add_console(app, invocation);
   add_copy(app, invocation);
+  add_import(app, invocation);
   add_doctor(app, invocation);
   add_key(app, invocation);
   add_seal_key(app, invocation);

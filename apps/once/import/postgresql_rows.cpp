@@ -1,0 +1,91 @@
+// Rows of a PostgreSQL database, of one snapshot, in a transaction that only reads.
+#include <libpq-fe.h>
+
+#include <utility>
+
+#include <once/error.hpp>
+
+#include "import/rows.hpp"
+#include "output/text.hpp"
+#include "text/ascii.hpp"
+
+namespace once::cli::importing {
+
+namespace {
+
+struct FinishLibpq {
+  void operator()(PGconn* connection) const noexcept { PQfinish(connection); }
+  void operator()(PGresult* result) const noexcept { PQclear(result); }
+  void operator()(PQconninfoOption* options) const noexcept { PQconninfoFree(options); }
+};
+using FetchedRows = std::unique_ptr<PGresult, FinishLibpq>;
+
+class PostgresqlRows final : public Rows {
+ public:
+  explicit PostgresqlRows(const RowsOptions& options) {
+    // libpq's message about a URL that it cannot read may quote the password.
+    const std::unique_ptr<PQconninfoOption, FinishLibpq> readable(PQconninfoParse(options.from.c_str(), nullptr));
+    if (readable == nullptr) misuse("FROM is not a URL that libpq accepts, as in postgresql://user@host:5432/database");
+    connection_.reset(PQconnectdb(options.from.c_str()));
+    if (PQstatus(connection_.get()) != CONNECTION_OK) fail("cannot connect");
+    PQsetNoticeProcessor(
+        connection_.get(), [](void*, const char*) {}, nullptr);
+    name_ = std::string("postgresql:") + PQdb(connection_.get());
+    if (PQsetClientEncoding(connection_.get(), "UTF8") != 0) fail("cannot read UTF-8");
+    run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    run("SET LOCAL TIME ZONE 'UTC'");
+    run("DECLARE once_import NO SCROLL CURSOR FOR SELECT row_to_json(once_row)::text FROM (" + rows(options) +
+        "\n) AS once_row");
+  }
+
+  std::vector<Row> next() override {
+    const FetchedRows fetched = run("FETCH 500 FROM once_import");
+    std::vector<Row> rows;
+    for (int at = 0; at < PQntuples(fetched.get()); ++at) {
+      Row row{.json = PQgetvalue(fetched.get(), at, 0), .name = "row " + std::to_string(++count_), .problem = {}};
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  }
+
+  [[nodiscard]] std::string name() const override { return name_; }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    const bool is_lost = PQstatus(connection_.get()) != CONNECTION_OK;
+    throw Exception(is_lost ? ErrorKind::unavailable : ErrorKind::misuse,
+                    name_ + ": " + what + ": " + std::string(text::trim(PQerrorMessage(connection_.get()), " \n")));
+  }
+
+  FetchedRows run(const std::string& sql) const {
+    FetchedRows result(PQexec(connection_.get(), sql.c_str()));
+    const ExecStatusType status = PQresultStatus(result.get());
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) fail("cannot read the rows");
+    return result;
+  }
+
+  // The statement whose rows are read.
+  [[nodiscard]] std::string rows(const RowsOptions& options) const {
+    if (!options.query.empty()) return std::string(text::trim(options.query, " \t\r\n;"));
+    std::string name;
+    for (const std::string& part : split(options.table, '.')) {
+      char* const quoted = PQescapeIdentifier(connection_.get(), part.c_str(), part.size());
+      if (quoted == nullptr) fail("cannot name the table");
+      name += (name.empty() ? "" : ".") + std::string(quoted);
+      PQfreemem(quoted);
+    }
+    return "SELECT * FROM " + name;
+  }
+
+  std::string name_ = "postgresql";
+  std::unique_ptr<PGconn, FinishLibpq> connection_;
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Rows> open_postgresql_rows(const RowsOptions& options) {
+  return std::make_unique<PostgresqlRows>(options);
+}
+
+}  // namespace once::cli::importing

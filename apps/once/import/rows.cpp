@@ -1,0 +1,126 @@
+#include "import/rows.hpp"
+
+#include <array>
+#include <memory_resource>
+#include <utility>
+
+#include <once/error.hpp>
+
+#include "output/text.hpp"
+#include "text/json.hpp"
+#include "text/json_write.hpp"
+
+namespace once::cli::importing {
+
+namespace {
+
+namespace json = text::json;
+
+// DynamoDB nests at most 32 levels (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html).
+constexpr int max_levels = 32;
+
+[[noreturn]] void not_an_item(const std::string& why) { misuse("it is not an item of DynamoDB: " + why); }
+
+void append_number(std::string& out, std::string_view text, json::Arena& arena) {
+  json::Value value;
+  const bool is_number =
+      json::try_parse(text, {.exact_numbers = false}, arena, value) && value.kind() == json::Kind::number;
+  if (!is_number) not_an_item("an N is '" + escaped(text) + "'");
+  out += text;
+}
+
+void append_plain(std::string& out, const json::Value& typed, json::Arena& arena, int level);
+
+void append_members(std::string& out, const json::Value& map, json::Arena& arena, int level) {
+  out += '{';
+  for (const json::Member& member : map.members()) {
+    if (out.back() != '{') out += ',';
+    json::append_quoted(out, member.name);
+    out += ':';
+    append_plain(out, member.value, arena, level);
+  }
+  out += '}';
+}
+
+void append_plain(std::string& out, const json::Value& typed, json::Arena& arena, int level) {
+  if (level > max_levels) not_an_item("it is nested deeper than " + std::to_string(max_levels) + " levels");
+  if (typed.kind() != json::Kind::object || typed.members().size() != 1) not_an_item("a value has no type");
+  const auto& [type, value] = typed.members().front();
+  const auto list = [&](const auto& append) {
+    if (value.kind() != json::Kind::array) not_an_item(std::string(type) + " is not a list");
+    out += '[';
+    for (const json::Value& element : value.elements()) {
+      if (out.back() != '[') out += ',';
+      append(element);
+    }
+    out += ']';
+  };
+  const auto text = [&](const json::Value& of) {
+    if (of.kind() != json::Kind::string) not_an_item(std::string(type) + " is not a text");
+    return of.text();
+  };
+  if (type == "S" || type == "B") {
+    json::append_quoted(out, text(value));
+  } else if (type == "N") {
+    append_number(out, text(value), arena);
+  } else if (type == "BOOL" && value.kind() == json::Kind::boolean) {
+    out += value.truth() ? "true" : "false";
+  } else if (type == "NULL") {
+    out += "null";
+  } else if (type == "M" && value.kind() == json::Kind::object) {
+    append_members(out, value, arena, level + 1);
+  } else if (type == "L") {
+    list([&](const json::Value& element) { append_plain(out, element, arena, level + 1); });
+  } else if (type == "SS" || type == "BS") {
+    list([&](const json::Value& element) { json::append_quoted(out, text(element)); });
+  } else if (type == "NS") {
+    list([&](const json::Value& element) { append_number(out, text(element), arena); });
+  } else {
+    not_an_item("there is no type '" + escaped(type) + "'");
+  }
+}
+
+// "csv:FILE" without "csv:". Empty: another scheme.
+std::string_view after(std::string_view url, std::string_view scheme) {
+  return url.starts_with(scheme) ? url.substr(scheme.size()) : std::string_view();
+}
+
+}  // namespace
+
+std::string plain_item(const json::Value& item) {
+  if (item.kind() != json::Kind::object) not_an_item("it is not a JSON object");
+  std::pmr::monotonic_buffer_resource arena;
+  std::string out;
+  append_members(out, item, arena, 1);
+  return out;
+}
+
+std::unique_ptr<Rows> open_rows(const RowsOptions& options) {
+  const std::string& from = options.from;
+  const bool is_sql = from.starts_with("postgresql:") || from.starts_with("postgres:") || from.starts_with("sqlite:");
+  const bool has_statement = !options.table.empty() || !options.query.empty();
+  if (!is_sql && has_statement) misuse("--table and --query are for postgresql: and sqlite:, and FROM is neither");
+  if (is_sql && options.table.empty() == options.query.empty()) {
+    misuse("say which rows to read: --table NAME, or --query 'SELECT ...'");
+  }
+  if (is_sql && !options.position.empty()) misuse("an import from SQL is not continued: it reads all rows again");
+  constexpr std::array<std::pair<std::string_view, FileForm>, 3> files{
+      {{"csv:", FileForm::csv}, {"jsonl:", FileForm::json_lines}, {"dynamodb-export:", FileForm::dynamodb_export}}};
+  for (const auto& [scheme, form] : files) {
+    if (const auto path = after(from, scheme); !path.empty()) {
+      return open_file_rows(form, std::string(path), options.position);
+    }
+  }
+  if (const auto path = after(from, "sqlite:"); !path.empty()) return open_sqlite_rows(std::string(path), options);
+#if ONCE_POSTGRESQL
+  if (is_sql && !from.starts_with("sqlite:")) return open_postgresql_rows(options);
+#endif
+#if ONCE_AWS
+  if (from.starts_with("dynamodb:")) return open_dynamodb_rows(options);
+#endif
+  misuse("FROM is '" + escaped(from.substr(0, from.find(':'))) +
+         ":...'; use dynamodb://TABLE, postgresql://USER@HOST/DATABASE, sqlite:FILE, csv:FILE, jsonl:FILE or "
+         "dynamodb-export:FILE");
+}
+
+}  // namespace once::cli::importing

@@ -1,0 +1,67 @@
+// Rows of a table or a file that another program wrote, each as one JSON object: what `once import` reads.
+//
+//   a DynamoDB item        attributes by name; sets are arrays, binary values are Base64 text
+//   a row of SQL           columns by name; a BLOB of SQLite is Base64 text, PostgreSQL's types are as row_to_json has
+//   them a record of CSV        fields by the names of the first record, all texts; an empty field without quotes is
+//   null a line of JSON         the object itself
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/json.hpp"
+
+namespace once::cli::importing {
+
+struct Row {
+  std::string json;     // An object, as UTF-8.
+  std::string name;     // For people: "row 17", "line 12".
+  std::string problem;  // Not empty: the row cannot be read, and this is why. `json` is empty then.
+};
+
+struct RowsOptions {
+  std::string from;      // A URL: see open_rows().
+  std::string table;     // SQL: the table that is read whole, "idempotency_keys" or "billing.idempotency_keys".
+  std::string query;     // SQL: a statement that selects the rows.
+  std::string position;  // Rows::position() of an earlier import. Empty: from the first row on.
+};
+
+class Rows {
+ public:
+  Rows() = default;
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+  virtual ~Rows() = default;
+
+  // The next rows, at least one; empty at the end. Blocks. Throws Exception: what was read before stays valid.
+  virtual std::vector<Row> next() = 0;
+
+  // Where the rows begin that next() has not returned yet. Empty if they can only be read from the first one on.
+  [[nodiscard]] virtual std::string position() const { return {}; }
+
+  // For people: "dynamodb:orders". Never a password.
+  [[nodiscard]] virtual std::string name() const = 0;
+};
+
+// dynamodb://TABLE (with region=, endpoint=, profile= and ca_file=), postgresql://USER@HOST/DATABASE, sqlite:FILE,
+// csv:FILE, jsonl:FILE, dynamodb-export:FILE (lines as AWS exports a table to S3, decompressed); "-" is standard input.
+// Throws Exception: misuse for a URL or options that make no sense, unavailable if the source cannot be read.
+std::unique_ptr<Rows> open_rows(const RowsOptions& options);
+
+// Its parts, one for each kind of source. `path`: a file, or "-".
+enum class FileForm : std::uint8_t { csv, json_lines, dynamodb_export };
+std::unique_ptr<Rows> open_file_rows(FileForm form, const std::string& path, const std::string& position);
+std::unique_ptr<Rows> open_sqlite_rows(const std::string& path, const RowsOptions& options);
+#if ONCE_POSTGRESQL
+std::unique_ptr<Rows> open_postgresql_rows(const RowsOptions& options);
+#endif
+#if ONCE_AWS
+std::unique_ptr<Rows> open_dynamodb_rows(const RowsOptions& options);
+#endif
+
+// A DynamoDB item, {"id":{"S":"17"}}, as a plain object, {"id":"17"}. Throws Exception(misuse) if it is not an item.
+std::string plain_item(const text::json::Value& item);
+
+}  // namespace once::cli::importing

@@ -1,0 +1,568 @@
+"""import_test.py ONCE: tables that other programs wrote, brought into a store by `once import`. With
+ONCE_TEST_POSTGRESQL, the URL of a database: also from its tables (class Postgresql)."""
+import base64
+import contextlib
+import http.server
+import json
+import os
+import sqlite3
+import subprocess
+import threading
+import urllib.request
+
+import harness
+from harness import Case
+
+FAKE = os.environ.get("ONCE_FAKE_DYNAMODB")
+FAR_S = 4_000_000_000  # The year 2096.
+PAST_S = 1_600_000_000  # 2020.
+COUNTS = ("rows", "inserted", "decided", "already", "expired", "left_out", "conflicts", "refused")
+
+
+class Import(Case):
+    def setUp(self):
+        super().setUp()
+        self.store = f"sqlite:{self.dir}/once.db"
+        self.env["ONCE_STORE"] = self.store
+
+    def bring(self, source, *options, code=0, to=None):
+        done = self.once("import", source, to or self.store, *options, "--json", text=True)
+        self.assertEqual(done.returncode, code, f"stdout: {done.stdout}\nstderr: {done.stderr}")
+        return json.loads(done.stdout) if done.stdout else done.stderr
+
+    def counted(self, report, **expected):
+        """Every row is counted once, and these are the counts; all others are 0."""
+        self.assertEqual({name: report[name] for name in COUNTS if report[name]}, expected)
+        self.assertEqual(report["rows"], sum(report[name] for name in COUNTS[1:]))
+
+    def run_again(self, key, *options):
+        """The new program: it leaves a file if it ran."""
+        return self.once("run", "--key", key, *options, "--", "sh", "-c", "echo ran >> ran; echo new result", text=True)
+
+    def lines(self, *rows):
+        self.path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return f"jsonl:{self.path('rows.jsonl')}"
+
+    def refused(self, options, text, source=None):
+        """A use that makes no sense."""
+        done = self.once("import", source or self.lines(), self.store, *options, text=True)
+        self.expect(done, 64, stderr=text)
+
+
+def article(key, status, **more):
+    return {"idempotencyKey": key, "status": status, "expiry": FAR_S, **more}
+
+
+class Articles(Import):
+    """The tables of articles: idempotencyKey, status, expiry, response, lockToken ..."""
+
+    def test_done_there_does_not_run_again(self):
+        source = self.lines(article("order-17", "COMPLETED", response={"charge": 5, "at": 1.50}))
+        self.counted(self.bring(source, "--preset", "article"), rows=1, inserted=1)
+        self.expect(self.run_again("order-17"), 0, stdout='{"charge":5,"at":1.5}')
+        self.assertEqual(self.runs(), 0)
+        record = self.show("order-17")
+        self.assertEqual((record["state"], record["result"]["content_type"]), ("completed", "application/json"))
+        self.assertEqual(record["expires_at"], "2096-10-02T07:06:40.000Z")
+        self.assertEqual([entry["what"] for entry in record["history"]], ["imported"])
+
+    def test_in_progress_becomes_unknown(self):
+        source = self.lines(article("order-1", "IN_PROGRESS", lockToken="t", lockedBy="worker-3", expectedCompletion=PAST_S),
+                            article("order-2", "processing", expiry=PAST_S))  # Even one that has expired.
+        report = self.bring(source, "--preset", "article")
+        self.counted(report, rows=2, inserted=2)
+        self.assertEqual(report["unknown"], 2)
+        for key in ("order-1", "order-2"):
+            self.expect(self.run_again(key), 242)
+        self.assertEqual(self.runs(), 0)
+        self.assertEqual(self.show("order-1")["holder"], "worker-3")
+        self.assertIsNone(self.show("order-2")["expires_at"])
+
+    def test_what_ended_meanwhile_gets_its_result(self):
+        self.bring(self.lines(article("a", "IN_PROGRESS"), article("b", "IN_PROGRESS"), article("c", "IN_PROGRESS")),
+                   "--preset", "article")
+        self.expect(self.once("resolve", "--key", "b", "--as", "failed", "--reason", "looked"), 0)
+        report = self.bring(self.lines(article("a", "COMPLETED", response="receipt"), article("b", "IN_PROGRESS"),
+                                       article("c", "FAILED", error="card refused")), "--preset", "article")
+        self.counted(report, rows=3, decided=2, already=1)
+        self.expect(self.run_again("a"), 0, stdout='"receipt"')
+        self.assertEqual(self.show("b")["state"], "failed")  # What an operator decided stays.
+        self.assertIn("card refused", self.run_again("c").stderr)
+        self.assertEqual(self.runs(), 0)
+        self.assertEqual([entry["what"] for entry in self.show("a")["history"]], ["imported", "imported"])
+
+    def test_again_changes_nothing(self):
+        source = self.lines(article("a", "COMPLETED", response=[1, "x"]), article("b", "IN_PROGRESS"), article("c", "FAILED"))
+        self.counted(self.bring(source, "--preset", "article"), rows=3, inserted=3)
+        before = [self.show(key) for key in "abc"]
+        self.counted(self.bring(source, "--preset", "article"), rows=3, already=3)
+        self.assertEqual([self.show(key)["revision"] for key in "abc"], [record["revision"] for record in before])
+
+    def test_a_claim_of_the_new_program_is_named_and_left(self):
+        self.expect(self.run_again("a"), 0)
+        report = self.bring(self.lines(article("a", "COMPLETED", response="old")), "--preset", "article", code=1)
+        self.counted(report, rows=1, conflicts=1)
+        self.assertRegex(report["problems"][0]["why"], "^the store has it completed, by .*, and the row says completed$")
+        self.expect(self.run_again("a"), 0, stdout="new result\n")
+
+    def test_an_expired_record_is_none(self):
+        self.bring(self.lines({"id": "a", "status": "DONE"}), "--preset", "article", "--retention", "1ms")
+        harness.wait_until(lambda: self.show("a")["standing"] == "expired", "the record expires")
+        self.counted(self.bring(self.lines(article("a", "COMPLETED", response="old")), "--preset", "article"),
+                     rows=1, inserted=1)
+        self.expect(self.run_again("a"), 0, stdout='"old"')
+
+    def test_what_cannot_be_mapped_is_named(self):
+        rows = [article("good", "COMPLETED", response=1), article("odd", "ARCHIVED"), {"status": "COMPLETED"},
+                article("", "COMPLETED"), article({"id": 1}, "COMPLETED"), article("late", "COMPLETED", expiry="soon"),
+                article("x" * 2000, "COMPLETED"), article("zone", "COMPLETED", expiry="2030-01-01 10:00:00"),
+                article("none", None), article("old", "COMPLETED", expiry=17)]
+        report = self.bring(self.lines(*rows), "--preset", "article", code=1)
+        self.counted(report, rows=10, inserted=1, refused=9)
+        why = {problem["row"]: problem["why"] for problem in report["problems"]}
+        for line, text in {2: 'its state is "ARCHIVED"', 3: "it has no key", 4: "it has no key", 5: "--hash sha256",
+                           6: 'selects "soon": it is not a time', 7: "1024", 8: "add --utc", 9: "its state is null",
+                           10: "it is before 2001"}.items():
+            self.assertIn(text, why[f"line {line}"])
+        done = self.once("import", self.lines(*rows), self.store, "--preset", "article", text=True)
+        self.expect(done, 1, stderr="NOT imported, so their operations can run again:\n  line 2")
+
+    def test_lines_that_are_no_rows_are_named(self):
+        self.path("rows.jsonl").write_bytes(b'{"idempotencyKey": "a", "status": "DONE"}\n\n[1]\nnonsense\n'
+                                            b'{"idempotencyKey":"x","idempotencyKey":"y","status":"DONE"}\n{"a":"\xff"}\n')
+        report = self.bring(f"jsonl:{self.path('rows.jsonl')}", "--preset", "article", code=1)
+        self.counted(report, rows=5, inserted=1, refused=4)
+        self.assertEqual([problem["row"] for problem in report["problems"]], ["line 3", "line 4", "line 5", "line 6"])
+
+    def test_a_result_that_is_missing_is_a_tombstone(self):
+        report = self.bring(self.lines(article("a", "COMPLETED")), "--preset", "article")
+        self.assertEqual((report["completed"], report["tombstones"]), (1, 1))
+        self.expect(self.run_again("a"), 246)
+        self.assertEqual(self.runs(), 0)
+        self.bring(self.lines(article("b", "COMPLETED")), "--preset", "article", "--no-result", "null")
+        self.expect(self.run_again("b"), 0, stdout="null")
+
+    def test_a_result_that_is_too_large_is_a_tombstone(self):
+        # The largest record of a file is beyond what a test should write: DynamoDB's test has this too.
+        report = self.bring(self.lines(article("a", "COMPLETED", response="x" * (1 << 20))), "--preset", "article")
+        self.assertEqual(report["tombstones"], 0)
+
+    def test_expired_rows_are_counted_and_can_be_kept(self):
+        source = self.lines(article("a", "COMPLETED", response=1, expiry=PAST_S))
+        self.counted(self.bring(source, "--preset", "article"), rows=1, expired=1)
+        self.expect(self.once("show", "--key", "a"), 239)
+        self.counted(self.bring(source, "--preset", "article", "--expired", "keep", "--retention", "1h"), rows=1, inserted=1)
+        self.expect(self.run_again("a"), 0, stdout="1")
+
+    def test_states_can_be_chosen(self):
+        source = self.lines(article("a", "FAILED"), article("b", "Archived", response=2), article("c", "COMPLETED", response=3))
+        report = self.bring(source, "--preset", "article", "--may-run", "failed", "--completed", "archived,COMPLETED")
+        self.counted(report, rows=3, inserted=2, left_out=1)
+        self.expect(self.run_again("b"), 0, stdout="2")
+        self.expect(self.run_again("a"), 0, stdout="new result\n")
+
+    def test_two_rows_of_one_key_are_named(self):
+        rows = [article("k", "COMPLETED", response=1, user="alice"), article("k", "COMPLETED", response=1, user="bob")]
+        for options in ([], ["--dry-run"]):
+            report = self.bring(self.lines(*rows), "--preset", "article", *options, code=1)
+            self.assertEqual(report["conflicts"], 1)
+            self.assertIn("a row before it has the same key", report["problems"][0]["why"])
+        self.counted(self.bring(self.lines(*rows), "--preset", "article", "--scope-from", "user"), rows=2, inserted=2)
+        self.expect(self.run_again("k", "--scope", "bob"), 0, stdout="1")
+
+    def test_dry_run_changes_nothing_and_shows_samples(self):
+        source = self.lines(*[article(f"order-{n}", "COMPLETED", response=n) for n in range(5)])
+        report = self.bring(source, "--preset", "article", "--dry-run")
+        self.counted(report, rows=5, inserted=5)
+        self.assertEqual(report["outcome"], "would_import")
+        self.assertEqual([sample["key"] for sample in report["samples"]], ["order-0", "order-1", "order-2"])
+        self.assertIn("not_looked", report)  # There is no store yet, and there is none afterwards.
+        self.assertFalse(self.path("once.db").exists())
+        self.expect(self.run_again("order-1"), 0)
+        report = self.bring(source, "--preset", "article", "--dry-run", "--samples", "1", code=1)
+        self.counted(report, rows=5, inserted=4, conflicts=1)
+        self.assertEqual(len(report["samples"]), 1)
+        self.expect(self.once("show", "--key", "order-2"), 239)
+        text = self.once("import", source, self.store, "--preset", "article", "--dry-run", text=True).stdout
+        self.assertRegex(text, r"^would import 4 of 5 rows of '.*rows.jsonl' into sqlite:")
+        self.assertIn("'order-0': completed, 1 B of application/json, expires 2096", text)
+
+
+class Mapping(Import):
+    def test_keys_are_those_of_a_key_recipe(self):
+        event = {"order_id": "order-17", "cents": 500}
+        self.path("event.json").write_text(json.dumps(event))
+        row = {"event": json.dumps(event), "state": "done", "receipt": {"id": 9}}
+        options = ("--key", "powertools_json(event).order_id", "--scope", "payments/charge", "--state", "state",
+                   "--completed", "done", "--result", "receipt", "--fingerprint", "powertools_json(event).cents")
+        for hash_name in ("sha256", "md5"):
+            derived = json.loads(self.once("key", "--json", "--scope", "payments/charge", "--expression", "order_id",
+                                           "--fingerprint", "cents", "--hash", hash_name, "event.json").stdout)
+            self.counted(self.bring(self.lines(row), *options, "--hash", hash_name), rows=1, inserted=1)
+            scope, _, name = derived["key"].partition("#")
+            record = self.show(name, "--scope", scope)
+            self.assertEqual((record["state"], record["fingerprint"]), ("completed", derived["fingerprint"]))
+
+    def test_a_part_that_is_missing_makes_no_key(self):
+        report = self.bring(self.lines({"id": 7, "s": "x"}, {"id": 8, "user": "u", "s": "x"}), "--key", "[user, id]", "--hash",
+                            "sha256", "--state", "s", "--completed", "x", code=1)
+        self.counted(report, rows=2, inserted=1, refused=1)
+
+    def test_one_table_for_many_things(self):
+        rows = [{"pk": "IDEMPOTENCY#order-1", "s": "x"}, {"pk": "CUSTOMER#5"}, {"pk": "IDEMPOTENCY#", "s": "x"}]
+        options = ("--key", "pk", "--key-prefix", "IDEMPOTENCY#", "--state", "s", "--completed", "x")
+        report = self.bring(self.lines(*rows), *options, "--where", "starts_with(pk, 'IDEMPOTENCY#')", code=1)
+        self.counted(report, rows=3, inserted=1, left_out=1, refused=1)
+        self.expect(self.run_again("order-1"), 246)
+        self.assertEqual(self.bring(self.lines(rows[1]), *options, "--where", "pk", code=1)["refused"], 1)
+
+    def test_times_in_every_form(self):
+        in_2040 = "2040-01-01T00:00:00.000Z"
+        times = [(2208988800, in_2040), ("2208988800", in_2040), (2208988800.9, "2040-01-01T00:00:00.900Z"),
+                 (2208988800000, in_2040), (2208988800000000, in_2040), (2208988800000000000, in_2040),
+                 ("2040-01-01T00:00:00Z", in_2040), ("2040-01-01 00:00:00+00", in_2040), ("2040-01-01 02:00:00.5+0200", in_2040),
+                 ("2040-01-01 02:00:00 +02:00", in_2040), ("2040-01-01 00:00:00 UTC", in_2040),
+                 (0, "never"), (None, "never"), ("", "never"), (253402300799, "never"), (9999999999999999, "2286-11-20T17:46:40.000Z"),
+                 (253402300799000, "never")]
+        source = self.lines(*[{"k": str(number), "at": at} for number, (at, _) in enumerate(times)])
+        options = ("--key", "k", "--state", "'x'", "--completed", "x", "--expires", "at", "--dry-run", "--samples", "99")
+        samples = self.bring(source, *options)["samples"]
+        self.assertEqual([sample["becomes"].rpartition(", ")[2] for sample in samples],
+                         ["never expires" if until == "never" else f"expires {until}" for _, until in times])
+        wrong = [17, -5, True, "tomorrow", "2040-01-01", "2040-01-01T00:00:00", {"at": 1}, 1e300]
+        source = self.lines(*[{"k": str(number), "at": at} for number, at in enumerate(wrong)])
+        report = self.bring(source, *options, code=1)
+        self.counted(report, rows=8, refused=7, inserted=1)  # The largest is later than any date.
+
+    def test_results_as_they_are_wanted(self):
+        rows = [{"k": "a", "r": '{"a": 1}'}]
+        options = ("--key", "k", "--state", "'done'", "--completed", "done", "--result", "r")
+        for form, kept in (("json", r'"{\"a\": 1}"'), ("json-text", '{"a": 1}'), ("text", '{"a": 1}')):
+            self.bring(self.lines(*rows), *options, "--result-as", form, "--scope", form)
+            self.expect(self.run_again("a", "--scope", form), 0, stdout=kept)
+        bad = self.bring(self.lines({"k": "a", "r": "{"}), *options, "--result-as", "json-text", "--scope", "bad", code=1)
+        self.assertIn("its result is not JSON", bad["problems"][0]["why"])
+
+    def test_misuse_is_refused_before_anything_is_read(self):
+        named = ("--key", "k", "--state", "s", "--completed", "x")
+        self.refused((), "say which part of a row is its key")
+        self.refused(("--key", "k"), "say what became of a row's operation")
+        self.refused(("--key", "k", "--state", "s"), "--completed is missing")
+        self.refused(("--preset", "artcle"), "there is no preset 'artcle': use one of article, rails, powertools-python")
+        self.refused((*named, "--failed", "X"), "the state 'x' is named for two kinds of rows")
+        self.refused((*named, "--result-as", "xml"), "--result-as is 'xml'; use one of json, json-text, text, http")
+        self.refused((*named, "--hash", "sha1"), "sha1")
+        self.refused((*named, "--table", "t"), "--table and --query are for postgresql: and sqlite:")
+        self.refused(named, "say which rows to read", source="sqlite:old.db")
+        self.refused(named, "use dynamodb://TABLE", source="mongodb://x")
+        self.refused(("--key", "[", "--state", "s", "--completed", "x"), "--key")
+        self.refused((*named, "--resume", "r", "--dry-run"), "--resume does not go with --dry-run")
+        self.expect(self.once("import", self.lines(), "memory:", *named, text=True), 64, stderr="exists only in this process")
+        self.assertFalse(self.path("once.db").exists())
+
+
+class Csv(Import):
+    def test_fields_are_read_as_rfc_4180_has_them(self):
+        self.path("rows.csv").write_bytes(b'\xef\xbb\xbforder,receipt,at\r\na,"with ""quotes"", commas\nand lines",2030-01-01T00:00:00Z\r\n'
+                                          b'b,,1900000000\r\nc,"",\r\n\r\nd,only two\r\n')
+        options = ("--key", "order", "--state", "'done'", "--completed", "done", "--result", "receipt", "--result-as", "text",
+                   "--expires", "at")
+        report = self.bring(f"csv:{self.path('rows.csv')}", *options, code=1)
+        self.counted(report, rows=4, inserted=3, refused=1)
+        self.assertEqual(report["problems"][0], {"row": "line 7", "why": "it has 2 fields, and the first line names 3"})
+        self.expect(self.run_again("a"), 0, stdout='with "quotes", commas\nand lines')
+        self.expect(self.run_again("b"), 246)  # Nothing between the commas is null, and a tombstone;
+        self.expect(self.run_again("c"), 0, stdout="")  # quotes make an empty text.
+        self.assertEqual(self.show("b")["expires_at"], "2030-03-17T17:46:40.000Z")
+        self.assertIsNone(self.show("c")["expires_at"])
+
+    def test_from_standard_input(self):
+        done = self.once("import", "csv:-", self.store, "--key", "k", "--state", "s", "--completed", "x", input="k,s\na,x\n",
+                         text=True)
+        self.expect(done, 0)
+        self.expect(self.run_again("a"), 246)
+
+    def test_goes_on_where_it_stopped(self):
+        rows = [f"order-{n:04},done\n" for n in range(700)]
+        broken = "k,s\n" + "".join(rows) + '"last-one,done\n'
+        self.path("rows.csv").write_text(broken)
+        source = f"csv:{self.path('rows.csv')}"
+        options = ("--key", "k", "--state", "s", "--completed", "done", "--no-result", "empty", "--resume", "mark")
+        done = self.once("import", source, self.store, *options, text=True)
+        self.expect(done, 64, stderr="the quote at line 702 of")
+        mark = json.loads(self.path("mark").read_text())
+        self.assertEqual((mark["rows"], mark["inserted"]), (500, 500))
+        # Another mapping, or another file, is another import.
+        self.expect(self.once("import", source, self.store, *options, "--scope", "s", text=True), 64, stderr="belongs to an import")
+        self.path("rows.csv").write_text(broken + "more,done\n")
+        self.expect(self.once("import", source, self.store, *options, text=True), 64, stderr="its size differs")
+        # What was read is not read again: the first row would be inserted under its other name.
+        self.path("rows.csv").write_text(broken.replace('"last', "xlast").replace("order-0000", "order-XXXX"))
+        self.counted(self.bring(source, *options), rows=701, inserted=701)
+        self.assertFalse(self.path("mark").exists())
+        self.expect(self.once("show", "--key", "order-XXXX"), 239)
+        self.expect(self.run_again("xlast-one"), 0, stdout="")
+
+
+class Sqlite(Import):
+    def database(self, *statements):
+        with contextlib.closing(sqlite3.connect(self.path("old.db"))) as database:
+            for statement in statements:
+                database.execute(statement)
+            database.commit()
+        return f"sqlite:{self.path('old.db')}"
+
+    def test_a_table_in_the_manner_of_rails(self):
+        source = self.database(
+            "CREATE TABLE idempotency_keys (id INTEGER PRIMARY KEY, idempotency_key TEXT, user_id INTEGER, request_path TEXT, "
+            "locked_at TEXT, response_code INTEGER, response_body TEXT, recovery_point TEXT, created_at TEXT)",
+            "INSERT INTO idempotency_keys VALUES (1, 'k-1', 7, '/charges', NULL, 201, '{\"id\":5}', 'finished', "
+            "'2026-11-01 10:00:00.123')",
+            "INSERT INTO idempotency_keys VALUES (2, 'k-2', 7, '/charges', '2026-11-01 10:00:00', NULL, NULL, 'charged', "
+            "'2026-11-01 10:00:00')",
+            "INSERT INTO idempotency_keys VALUES (3, 'k-3', 8, '/charges', NULL, NULL, NULL, 'finished', '2026-11-01 10:00:00')")
+        report = self.bring(source, "--table", "idempotency_keys", "--preset", "rails", "--scope-from",
+                            "join('/', ['shop', to_string(user_id)])")
+        self.counted(report, rows=3, inserted=3)
+        self.assertEqual((report["completed"], report["unknown"], report["tombstones"]), (2, 1, 1))
+        record = self.show("k-1", "--scope", "shop/7")
+        self.assertEqual(record["created_at"], "2026-11-01T10:00:00.000Z")
+        self.assertEqual(record["result"]["content_type"], "application/vnd.once.http")
+        self.assertEqual(record["result"]["text"],
+                         'once-http/1 201 body 8\nContent-Type: application/json\n\n{"id":5}')
+        self.expect(self.run_again("k-2", "--scope", "shop/7"), 242)
+        self.expect(self.run_again("k-3", "--scope", "shop/8"), 246)
+        self.assertEqual(self.runs(), 0)
+
+    def test_rows_of_a_query_and_values_of_every_kind(self):
+        source = self.database("CREATE TABLE t (k INTEGER, r, s TEXT)", "INSERT INTO t VALUES (9007199254740993, 1.5, 'x')",
+                               "INSERT INTO t VALUES (2, x'ff00', 'x')", "INSERT INTO t VALUES (3, CAST(x'ff' AS TEXT), 'x')",
+                               "INSERT INTO t VALUES (4, 'four', 'y')")
+        options = ("--query", "SELECT k, r AS result, s FROM t WHERE s = 'x'; ", "--key", "k", "--state", "s", "--completed", "x",
+                   "--result", "result")
+        report = self.bring(source, *options, code=1)
+        self.counted(report, rows=3, inserted=2, refused=1)
+        self.assertEqual(report["problems"][0]["why"], "'result' is not UTF-8")
+        self.expect(self.run_again("9007199254740993"), 0, stdout="1.5")
+        self.expect(self.run_again("2"), 0, stdout='"/wA="')
+
+    def test_it_is_only_read(self):
+        source = self.database("CREATE TABLE t (k TEXT)")
+        for query, text in (("DELETE FROM t", "selects no rows"), ("SELECT absent FROM t", "no such column"),
+                            ("DELETE FROM t RETURNING k", "must only read")):
+            self.refused(("--query", query, "--key", "k", "--state", "k", "--completed", "x"), text, source=source)
+        self.expect(self.once("import", "sqlite:none.db", self.store, "--table", "t", "--key", "k", "--state", "k", "--completed",
+                              "x", text=True), 243, stderr="unable to open database file")
+        self.assertFalse(self.path("none.db").exists())
+
+    def test_an_answer_is_replayed_by_the_proxy(self):
+        """What the preset makes is what the HTTP rules read."""
+        source = self.database("CREATE TABLE i (key TEXT, response_status TEXT, response_headers TEXT, response_body BLOB)",
+                               "INSERT INTO i VALUES ('a', '404', '[[\"Content-Type\",\"text/plain\"],[\"Link\",\"x\"]]', 'gone')",
+                               "INSERT INTO i VALUES ('b', '999', NULL, NULL)", "INSERT INTO i VALUES ('c', '200', 'x', NULL)")
+        report = self.bring(source, "--table", "i", "--preset", "rails", code=1)
+        self.counted(report, rows=3, inserted=1, refused=2)
+        self.assertEqual(self.show("a")["result"]["text"],
+                         "once-http/1 404 body 4\nContent-Type: text/plain\nLink: x\n\ngone")
+
+
+class Powertools(Import):
+    def test_ids_results_and_validation_stay(self):
+        common = {"status": "COMPLETED", "expiration": FAR_S}
+        rows = [{"id": "fn.app.handler#4f5f4713d180fb0cb1041f7caf4faaaa", "data": '{"paid": true}',
+                 "validation": "0cc175b9c0f1b6a831c399e269772661", **common},
+                {"id": "fn.app.handler#4f5f4713d180fb0cb1041f7caf4faaab", **common},
+                {"id": "fn.app.handler#4f5f4713d180fb0cb1041f7caf4faaac", "status": "INPROGRESS", "expiration": FAR_S,
+                 "in_progress_expiration": PAST_S * 1000},
+                {"id": "idempotency#fn", **common, "data": "no JSON"}, {"id": "plain", **common}]
+        report = self.bring(self.lines(*rows), "--preset", "powertools-python", code=1)
+        self.counted(report, rows=5, inserted=3, refused=2)
+        record = self.show("4f5f4713d180fb0cb1041f7caf4faaaa", "--scope", "fn.app.handler")
+        self.assertEqual((record["result"]["text"], record["fingerprint"]),
+                         ('{"paid": true}', "0cc175b9c0f1b6a831c399e269772661"))
+        self.expect(self.run_again("4f5f4713d180fb0cb1041f7caf4faaab", "--scope", "fn.app.handler"), 0, stdout="null")
+        self.expect(self.run_again("4f5f4713d180fb0cb1041f7caf4faaac", "--scope", "fn.app.handler"), 242)
+        self.bring(self.lines({"id": "fn#YQ==", "data": {"n": 1}, **common, "validation": "YQ=="}), "--preset",
+                   "powertools-typescript", "--scope", "other")
+        record = self.show("YQ==", "--scope", "other")
+        self.assertEqual((record["result"]["text"], record["fingerprint"]), ('{"n":1}', "61"))
+        self.bring(self.lines({"id": "fn.run#aa", "data": "a text", **common}), "--preset", "powertools-java")
+        self.assertEqual(self.show("aa", "--scope", "fn.run")["result"]["text"], '"a text"')
+
+    def test_its_own_kind_of_store_is_refused(self):
+        self.expect(self.once("import", self.lines(), "dynamodb://t?dialect=powertools-python&region=eu-central-1", "--preset",
+                              "powertools-python", text=True, env=dict(self.env, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")),
+                    64, stderr="no unknown outcomes")
+
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    """A table whose second page cannot be read until it is allowed."""
+
+    allowed = False
+    starts = []
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        start = body.get("ExclusiveStartKey")
+        Pages.starts.append((start, body["ConsistentRead"]))
+        if start is not None and not Pages.allowed:
+            status, answer = 400, {"__type": "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException", "message": "not now"}
+        elif start is None:
+            status, answer = 200, {"Items": [item("a")], "LastEvaluatedKey": {"id": {"S": "a"}, "n": {"N": "1.50"}}}
+        else:
+            status, answer = 200, {"Items": [item("b")]}
+        text = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+def item(key):
+    return {"idempotencyKey": {"S": key}, "status": {"S": "COMPLETED"}, "expiry": {"N": str(FAR_S)},
+            "response": {"M": {"n": {"N": "12345678901234567890.5"}, "l": {"L": [{"BOOL": True}, {"NULL": True}, {"SS": ["x"]}]},
+                               "b": {"B": base64.b64encode(b"\xff").decode()}}}}
+
+
+RESPONSE = '{"n":12345678901234567890.5,"l":[true,null,["x"]],"b":"/w=="}'
+
+
+class Dynamodb(Import):
+    def setUp(self):
+        super().setUp()
+        for name in [name for name in self.env if name.startswith("AWS_")]:
+            del self.env[name]
+        self.env |= {"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+                     "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+                     "AWS_EC2_METADATA_DISABLED": "true"}
+
+    def fake(self, *tables):
+        fake = subprocess.Popen([FAKE, "--until-eof", *(word for table in tables for word in ("--table", table))],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(fake.communicate)
+        self.env["AWS_ENDPOINT_URL"] = fake.stdout.readline().strip()
+
+    def put(self, table, **attributes):
+        urllib.request.urlopen(urllib.request.Request(
+            self.env["AWS_ENDPOINT_URL"], json.dumps({"TableName": table, "Item": attributes}).encode(),
+            {"X-Amz-Target": "DynamoDB_20120810.PutItem", "Content-Type": "application/x-amz-json-1.0"})).close()
+
+    def test_a_hand_made_table(self):
+        self.fake("orders:idempotencyKey", "once")
+        self.put("orders", **item("order-17"))
+        self.put("orders", idempotencyKey={"S": "order-18"}, status={"S": "IN_PROGRESS"}, lockedBy={"S": "w"},
+                 lockToken={"S": "t"}, expiry={"N": str(FAR_S)})
+        self.put("orders", idempotencyKey={"S": "order-19"}, status={"S": "COMPLETED"},
+                 response={"S": "x" * 390_000}, expiry={"N": str(FAR_S)})
+        for store in (self.store, "dynamodb://once"):
+            self.env["ONCE_STORE"] = store
+            report = self.bring("dynamodb://orders", "--preset", "article", to=store)
+            self.counted(report, rows=3, inserted=3)
+            self.assertEqual(report["tombstones"], 0 if store == self.store else report["tombstones"])
+            replayed = self.expect(self.run_again("order-17"), 0).stdout
+            self.assertEqual(sorted(replayed), sorted(RESPONSE))  # The fake sorts an item's attributes.
+            self.expect(self.run_again("order-18"), 242)
+            self.assertIn(self.run_again("order-19").returncode, (0, 246))
+            self.assertEqual(self.runs(), 0)
+            self.counted(self.bring("dynamodb://orders", "--preset", "article", to=store), rows=3, already=3)
+
+    def test_a_result_that_the_store_cannot_keep_is_a_tombstone(self):
+        self.fake("once")
+        self.env["ONCE_STORE"] = "dynamodb://once"
+        source = self.lines(article("a", "COMPLETED", response="x" * 500_000))
+        report = self.bring(source, "--preset", "article", to="dynamodb://once")
+        self.assertEqual((report["inserted"], report["tombstones"]), (1, 1))
+        self.expect(self.run_again("a"), 246, stderr="488.3 KiB")
+        self.counted(self.bring(source, "--preset", "article", to="dynamodb://once"), rows=1, already=1)
+
+    def test_a_table_that_is_not_there(self):
+        self.fake("once")
+        done = self.once("import", "dynamodb://nothing", self.store, "--preset", "article", text=True)
+        self.expect(done, 64, stderr="Scan of table 'nothing' at http://127.0.0.1:")
+        self.assertIn("ResourceNotFoundException", done.stderr)
+
+    def test_goes_on_where_it_stopped(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_address[1]}"
+        options = ("--preset", "article", "--resume", "mark")
+        self.expect(self.once("import", "dynamodb://t", self.store, *options, text=True), 64, stderr="not now")
+        self.expect(self.run_again("a"), 0, stdout=RESPONSE)
+        Pages.allowed = True
+        self.counted(self.bring("dynamodb://t", *options), rows=2, inserted=2)
+        last = {"id": {"S": "a"}, "n": {"N": "1.50"}}
+        self.assertEqual(Pages.starts, [(None, True), (last, True), (last, True)])
+        self.expect(self.run_again("b"), 0, stdout=RESPONSE)
+
+    def test_lines_of_an_export(self):
+        lines = [{"Item": item("a")}, item("b"), {"Item": {"idempotencyKey": {"Q": "x"}}}, {"Item": {"idempotencyKey": "x"}}]
+        self.path("export.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        report = self.bring(f"dynamodb-export:{self.path('export.json')}", "--preset", "article", code=1)
+        self.counted(report, rows=4, inserted=1, refused=3)
+        self.expect(self.run_again("a"), 0, stdout=RESPONSE)
+        self.assertIn("it has no \"Item\"", report["problems"][0]["why"])
+
+
+if "ONCE_TEST_POSTGRESQL" in os.environ:
+    class Postgresql(Import):
+        def setUp(self):
+            self.server = os.environ["ONCE_TEST_POSTGRESQL"]
+            super().setUp()
+
+        def sql(self, text):
+            subprocess.run(["psql", "-Xqv", "ON_ERROR_STOP=1", "-d", self.server, "-c", text], check=True)
+
+        def test_keys_as_stripe_s_imitators_keep_them(self):
+            self.sql("CREATE SCHEMA \"my shop\"; CREATE TABLE \"my shop\".idempotency_keys (id bigserial PRIMARY KEY, "
+                     "created_at timestamptz NOT NULL, idempotency_key text NOT NULL, last_run_at timestamp, locked_at timestamptz, "
+                     "request_method text, request_params jsonb, request_path text, response_code int, response_body jsonb, "
+                     "recovery_point text NOT NULL, user_id bigint NOT NULL); "
+                     "INSERT INTO \"my shop\".idempotency_keys (created_at, idempotency_key, response_code, response_body, recovery_point, "
+                     "user_id, request_path) SELECT '2026-11-01 12:00:00+02', 'k-' || n, 200, '{\"n\": 1}', 'finished', n, '/rides' "
+                     "FROM generate_series(1, 1200) n; "
+                     "INSERT INTO \"my shop\".idempotency_keys (created_at, idempotency_key, recovery_point, user_id, request_path) "
+                     "VALUES (now(), 'k-0', 'ride_created', 5, '/rides')")
+            options = ("--table", "my shop.idempotency_keys", "--preset", "rails", "--scope-from", "join(' ', ['POST', request_path])")
+            self.counted(self.bring(self.server, *options, "--dry-run"), rows=1201, inserted=1201)
+            self.counted(self.bring(self.server, *options), rows=1201, inserted=1201)
+            record = self.show("k-1200", "--scope", "POST /rides")
+            self.assertEqual(record["created_at"], "2026-11-01T10:00:00.000Z")
+            self.assertEqual(record["result"]["text"], 'once-http/1 200 body 7\nContent-Type: application/json\n\n{"n":1}')
+            self.expect(self.run_again("k-0", "--scope", "POST /rides"), 242)
+            self.counted(self.bring(self.server, *options), rows=1201, already=1201)
+
+        def test_into_a_store_in_the_same_database(self):
+            store = f"{self.server}?allow_unsafe=1&schema={self.dir.name.replace('-', '_')}"
+            self.env["ONCE_STORE"] = store
+            self.expect(self.once("table", "create", "--store", store), 0)
+            self.sql("CREATE TABLE done (id text, receipt text, until timestamp)")
+            self.sql("INSERT INTO done VALUES ('a', 'r', '2040-01-01 00:00'), ('b', NULL, NULL)")
+            options = ("--query", "SELECT * FROM done;", "--key", "id", "--state", "'done'", "--completed", "done", "--result",
+                       "receipt", "--result-as", "text", "--expires", "until")
+            report = self.bring(self.server, *options, to=store, code=1)
+            self.counted(report, rows=2, inserted=1, refused=1)
+            self.counted(self.bring(self.server, *options, "--utc", to=store), rows=2, inserted=1, already=1)
+            self.expect(self.run_again("a"), 0, stdout="r")
+            self.expect(self.run_again("b"), 246)
+
+        def test_it_is_only_read(self):
+            self.sql("CREATE TABLE kept (id text); INSERT INTO kept VALUES ('a')")
+            self.sql("CREATE FUNCTION cleans() RETURNS text LANGUAGE sql AS 'DELETE FROM kept RETURNING id'")
+            named = ("--key", "id", "--state", "id", "--completed", "a")
+            self.refused((*named, "--query", "SELECT cleans() AS id"), "read-only transaction", source=self.server)
+            self.refused((*named, "--table", "nothing"), 'relation "nothing" does not exist', source=self.server)
+            done = self.once("import", "postgresql://u:secret@127.0.0.1:1/x", self.store, *named, "--table", "t", text=True)
+            self.expect(done, 243, stderr="cannot connect")
+            self.assertNotIn("secret", done.stderr)
+            done = self.once("import", "postgresql://u:secret@[x", self.store, *named, "--table", "t", text=True)
+            self.expect(done, 64)
+            self.assertNotIn("secret", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
