@@ -26,10 +26,6 @@
 #include "process/signals.hpp"
 #include "settings/nearest.hpp"
 
-namespace once::cli {
-void add_import(CLI::App& app, Invocation& invocation);
-}
-
 namespace {
 
 // If one of them is closed at start, our files or the command's pipes must not get its number.

@@ -32,6 +32,7 @@ void add_sweep(CLI::App& app, Invocation& invocation);
 void add_stats(CLI::App& app, Invocation& invocation);
 void add_console(CLI::App& app, Invocation& invocation);
 void add_copy(CLI::App& app, Invocation& invocation);
+void add_import(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_key(CLI::App& app, Invocation& invocation);     // key.cpp
 void add_lambda(CLI::App& app, Invocation& invocation);  // lambda.cpp

@@ -7,7 +7,7 @@ namespace once::cli {
 enum ExitCode : int {
   exit_ok = 0,
   exit_found_problems = 1,  // doctor, table: something needs an operator. sqs --drain: messages are left. rm:
-                            // something of the record is left.
+                            // something of the record is left. import: rows were refused or are in conflict.
   exit_usage = 64,          // Wrong flags, an impossible key or duration (EX_USAGE of sysexits.h). Nothing was run.
   exit_bad_event = 65,      // key: the event cannot be read, or the expression fails on it (EX_DATAERR of sysexits.h).
   exit_output = 74,         // Standard output or error could not be written (EX_IOERR of sysexits.h).
