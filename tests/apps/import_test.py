@@ -5,6 +5,7 @@ import contextlib
 import http.server
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import threading
@@ -65,6 +66,15 @@ class Articles(Import):
         self.assertEqual((record["state"], record["result"]["content_type"]), ("completed", "application/json"))
         self.assertEqual(record["expires_at"], "2096-10-02T07:06:40.000Z")
         self.assertEqual([entry["what"] for entry in record["history"]], ["imported"])
+
+    def test_a_response_that_was_written_as_text_is_json_again(self):
+        """JSON.stringify(response), as half of the articles keep it."""
+        responses = ['{"charge": "ch_1"}', ' [1, 2]', "plain", "17", '{"not json', "null"]
+        rows = [article(str(number), "COMPLETED", response=response) for number, response in enumerate(responses)]
+        self.bring(self.lines(*rows), "--preset", "article")
+        kept = ['{"charge": "ch_1"}', " [1, 2]", '"plain"', '"17"', r'"{\"not json"', '"null"']
+        for number, text in enumerate(kept):
+            self.expect(self.run_again(str(number)), 0, stdout=text)
 
     def test_in_progress_becomes_unknown(self):
         source = self.lines(article("order-1", "IN_PROGRESS", lockToken="t", lockedBy="worker-3", expectedCompletion=PAST_S),
@@ -250,7 +260,7 @@ class Mapping(Import):
         self.refused(("--key", "k", "--state", "s"), "--completed is missing")
         self.refused(("--preset", "artcle"), "there is no preset 'artcle': use one of article, rails, powertools-python")
         self.refused((*named, "--failed", "X"), "the state 'x' is named for two kinds of rows")
-        self.refused((*named, "--result-as", "xml"), "--result-as is 'xml'; use one of json, json-text, text, http")
+        self.refused((*named, "--result-as", "xml"), "--result-as is 'xml'; use one of json, json-text, json-any, text, http")
         self.refused((*named, "--hash", "sha1"), "sha1")
         self.refused((*named, "--table", "t"), "--table and --query are for postgresql: and sqlite:")
         self.refused(named, "say which rows to read", source="sqlite:old.db")
@@ -355,15 +365,51 @@ class Sqlite(Import):
                               "x", text=True), 243, stderr="unable to open database file")
         self.assertFalse(self.path("none.db").exists())
 
-    def test_an_answer_is_replayed_by_the_proxy(self):
-        """What the preset makes is what the HTTP rules read."""
-        source = self.database("CREATE TABLE i (key TEXT, response_status TEXT, response_headers TEXT, response_body BLOB)",
+    def test_headers_and_statuses(self):
+        source = self.database("CREATE TABLE i (key TEXT, response_status TEXT, response_headers TEXT, response_body TEXT)",
                                "INSERT INTO i VALUES ('a', '404', '[[\"Content-Type\",\"text/plain\"],[\"Link\",\"x\"]]', 'gone')",
                                "INSERT INTO i VALUES ('b', '999', NULL, NULL)", "INSERT INTO i VALUES ('c', '200', 'x', NULL)")
         report = self.bring(source, "--table", "i", "--preset", "rails", code=1)
         self.counted(report, rows=3, inserted=1, refused=2)
         self.assertEqual(self.show("a")["result"]["text"],
                          "once-http/1 404 body 4\nContent-Type: text/plain\nLink: x\n\ngone")
+
+    def test_the_proxy_replays_what_was_imported(self):
+        """The scope is that of a first request, as the page says."""
+        service = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        self.addCleanup(service.server_close)
+        self.addCleanup(service.shutdown)
+        proxy = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", f"http://127.0.0.1:{service.server_address[1]}",
+                           "--no-principal", "--access-log", "none", "--log", "none", text=True)
+        port = next(found[1] for found in (re.search(r"listening on port (\d+)", line) for line in proxy.stderr) if found)
+
+        def charge(key):
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/charges", b'{"cents": 5}', {"Idempotency-Key": key})
+            with urllib.request.urlopen(request, timeout=harness.DEADLINE_S) as answer:
+                return answer.status, answer.headers.get("Idempotent-Replayed"), answer.headers["Content-Type"], answer.read()
+
+        self.assertEqual(charge("first"), (200, None, None, b"charged"))
+        scope = json.loads(self.once("ls", "--json").stdout)[0]["scope"]
+        source = self.database("CREATE TABLE i (idempotency_key TEXT, response_code INTEGER, response_body TEXT)",
+                               "INSERT INTO i VALUES ('old', 201, '{\"id\": 5}')")
+        self.counted(self.bring(source, "--table", "i", "--preset", "rails", "--scope", scope), rows=1, inserted=1)
+        self.assertEqual(charge("old"), (201, "true", "application/json", b'{"id": 5}'))
+        self.assertEqual(charge("new")[3], b"charged")
+
+
+class Service(http.server.BaseHTTPRequestHandler):
+    """Says of each request that it charged."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "7")
+        self.end_headers()
+        self.wfile.write(b"charged")
+
+    def log_message(self, *_):
+        pass
 
 
 class Powertools(Import):

@@ -315,8 +315,9 @@ void add_import(CLI::App& app, Invocation& invocation) {
   command->add_option("--result", mapping.result, "EXPR that selects what is replayed")->group(results);
   command
       ->add_option("--result-as", mapping.result_as,
-                   "json: the value; json-text: a text with JSON in it; text: its bytes; http: a response's\n"
-                   "body (default: json)")
+                   "json: the value; json-text: a text with JSON in it; json-any: such a text if it holds an\n"
+                   "object or a list, else the value; text: its bytes; http: a response's body\n"
+                   "(default: json)")
       ->group(results);
   command
       ->add_option("--no-result", mapping.no_result,

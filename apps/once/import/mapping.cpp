@@ -68,6 +68,7 @@ MappingOptions article() {
   o.in_progress = running_words;
   o.failed = failed_words;
   o.result = "not_null(response, result, data)";
+  o.result_as = "json-any";  // Some keep the value, and some JSON.stringify() of it.
   o.error = "not_null(error, errorMessage, error_message)";
   o.expires = article_expiry;
   o.created = "not_null(createdAt, created_at)";
@@ -239,6 +240,13 @@ bool is_json(std::string_view text) {
   return json::try_parse(text, rules, arena, value);
 }
 
+// A text with a JSON object or list in it.
+bool holds_json(const Value& value) {
+  if (value.kind() != Kind::string) return false;
+  const std::string_view text = text::trim(value.text(), " \t\r\n");
+  return (text.starts_with('{') || text.starts_with('[')) && is_json(text);
+}
+
 void check_word(const std::string& word, std::initializer_list<std::string_view> known, const char* option) {
   if (std::ranges::find(known, word) != known.end()) return;
   std::string list;
@@ -291,7 +299,7 @@ struct Mapping::Parts {
       if (dialect) misuse("--hash does not go with a preset of Powertools: its ids have their digest already");
       deriver.emplace(keys::Recipe{.hash = options.hash, .makes_label = false});
     }
-    check_word(options.result_as, {"json", "json-text", "text", "http"}, "--result-as");
+    check_word(options.result_as, {"json", "json-text", "json-any", "text", "http"}, "--result-as");
     check_word(options.no_result, {"tombstone", "null", "empty"}, "--no-result");
     check_word(options.expired, {"skip", "keep"}, "--expired");
     if ((options.result_as == "http") != http_status.is_set()) {
@@ -502,7 +510,7 @@ struct Mapping::Parts {
     } else if (options.result_as == "text") {
       record.result =
           Result::inlined(value.kind() == Kind::string ? std::string(value.text()) : json::written(value, as_read));
-    } else if (options.result_as == "json-text") {
+    } else if (options.result_as == "json-text" || (options.result_as == "json-any" && holds_json(value))) {
       record.result = Result::inlined(json_text(value), std::string(json_type));
     } else {
       record.result = Result::inlined(json::written(value, as_read), std::string(json_type));
@@ -536,10 +544,8 @@ struct Mapping::Parts {
     } else if (!body.is_null()) {
       answer.body = json::written(body, as_read);
     }
-    const bool holds_json =
-        !answer.body.empty() &&
-        (!is_text || ((answer.body.front() == '{' || answer.body.front() == '[') && is_json(answer.body)));
-    if (holds_json && http::find_header(answer.headers, "Content-Type") == nullptr) {
+    const bool is_json_body = !body.is_null() && (!is_text || holds_json(body));
+    if (is_json_body && http::find_header(answer.headers, "Content-Type") == nullptr) {
       answer.headers.push_back({"Content-Type", std::string(json_type)});
     }
     record.result = http::encode_answer(answer, std::numeric_limits<std::size_t>::max());

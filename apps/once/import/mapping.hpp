@@ -6,6 +6,7 @@
 // it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,7 +34,7 @@ struct MappingOptions {
   std::string in_progress;  // Words of operations that become unknown.
   std::string may_run;      // Words of operations that may run again: their rows are left out.
   std::string result;       // Selects what is replayed.
-  std::string result_as;    // "json", "json-text", "text", "http". Empty: the preset's, or "json".
+  std::string result_as;    // "json", "json-text", "json-any", "text", "http". Empty: the preset's, or "json".
   std::string no_result;    // A completed row without a result: "tombstone", "null" or "empty".
   std::string http_status;  // http: selects the status …
   std::string http_headers;         // … and the headers.

@@ -6,6 +6,7 @@
 //   null a line of JSON         the object itself
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
