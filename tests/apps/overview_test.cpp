@@ -49,7 +49,7 @@ class Overview : public OperatorsCase {
   }
   // After its first look. The test's limit of time ends it otherwise.
   json looked(const StoreLookOptions& options, const std::function<bool(const json&)>& until) {
-    const StoreLook look(options);
+    StoreLook look(options);
     for (;;) {
       json found = overview_of(overview_sources(&look, nullptr));
       if (until(found)) return found;
@@ -74,6 +74,8 @@ TEST_F(Overview, CountsWhatAListOfTheStandingHas) {
   EXPECT_EQ(gauges["failed"], (json{{"count", 1}, {"bounded", false}, {"oldest", "2020-09-13T12:27:10.000Z"}}));
   EXPECT_EQ(gauges["lapsed"], (json{{"count", 1}, {"bounded", false}, {"oldest", "2020-09-13T12:27:20.000Z"}}));
   EXPECT_EQ(gauges["overdue"], (json{{"count", 1}, {"bounded", false}, {"oldest", "2020-09-13T12:27:30.000Z"}}));
+  EXPECT_EQ(gauges["running"], (json{{"count", 1}, {"bounded", false}, {"oldest", "2020-09-13T12:26:40.000Z"}}));
+  EXPECT_EQ(gauges["released"], (json{{"count", 1}, {"bounded", false}, {"oldest", "2020-09-13T12:26:41.000Z"}}));
   EXPECT_EQ(gauges["in_progress"], (json{{"count", 3}, {"bounded", false}, {"oldest", "2020-09-13T12:26:40.000Z"}}));
   for (const auto& [name, gauge] : gauges.items()) {
     EXPECT_EQ(read(get("/v1/records?standing=" + name))["records"].size(), gauge["count"]) << name;
@@ -85,7 +87,7 @@ TEST_F(Overview, WhatIsNotKnownIsNullAndNever0) {
     const json found = overview_of(sources);
     EXPECT_EQ(found["as_of"], nothing);
     EXPECT_EQ(found["rates"], nothing);
-    EXPECT_EQ(found["gauges"].size(), 5U);
+    EXPECT_EQ(found["gauges"].size(), 7U);
     for (const auto& [name, gauge] : found["gauges"].items()) EXPECT_EQ(gauge, nothing) << name;
     for (const auto& [name, value] : found["stores"][0].items()) {
       EXPECT_EQ(value, name == "name" ? json(store->name()) : nothing) << name;
@@ -140,6 +142,7 @@ TEST_F(Overview, TellsHowTheStoreAnswers) {
   EXPECT_EQ(health["clock_ahead_ms"], 300);
   EXPECT_EQ(health["clock_error_ms"], 5);
   EXPECT_EQ(health["error"], nothing);
+  EXPECT_EQ(health["bytes"], nothing);  // No file.
   EXPECT_GE(health["latency_ms"].get<double>(), 0.0);
   EXPECT_FALSE(health["asked_at"].is_null());
 }
@@ -158,7 +161,7 @@ TEST_F(Overview, AStoreThatIsDownSaysWhyAndItsGaugesAreNotKnown) {
 
 TEST_F(Overview, HoweverManyLookTheStoreIsAskedByOne) {
   make("u", [](Record& record) { record.state = State::unknown; });
-  const StoreLook look({.store = store, .interval = hours(1)});
+  StoreLook look({.store = store, .interval = hours(1), .refresh_pause = hours(1)});
   const OverviewSources sources = overview_sources(&look, nullptr);
   while (!has_gauges(overview_of(sources))) std::this_thread::yield();
   const auto calls = store->counts().calls;

@@ -232,6 +232,23 @@ TEST_F(StoreLookTest, ALateRequestIsNotOverlapped) {
   EXPECT_EQ(watched->most, 1);
 }
 
+TEST_F(StoreLookTest, AViewerBringsTheNextLookForward) {
+  StoreLookOptions now = options();
+  now.refresh_pause = Millis{1};
+  StoreLook look(now);
+  page_with(look, "once_store_look_complete 1\n");
+  keep("pay", "u", [&](Record& record) { record.state = State::unknown, record.finished_at = start; });
+  look.refresh();
+  page_with(look, "once_records{scope=\"pay\",state=\"unknown\"} 1\n");
+  const int lists = watched->lists;
+  now.refresh_pause = std::chrono::hours{1};
+  StoreLook calm(now);
+  while (watched->lists < lists + 3) std::this_thread::yield();
+  page_with(calm, "once_store_look_complete 1\n");
+  for (int i = 0; i < 1'000; ++i) calm.refresh();
+  EXPECT_EQ(watched->lists, lists + 3);
+}
+
 TEST_F(StoreLookTest, EndsWhileTheStoreDoesNotAnswer) {
   watched->keeps = true;
   {

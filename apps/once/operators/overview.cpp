@@ -25,8 +25,8 @@ Json gauge(std::uint64_t count, bool is_all, std::optional<Time> oldest) {
 // The names are the words of `standing` in a list, which has the same records.
 Json gauges_json(const std::optional<StoreFigures>& figures) {
   if (!figures) {
-    return {
-        {"unknown", nullptr}, {"failed", nullptr}, {"lapsed", nullptr}, {"overdue", nullptr}, {"in_progress", nullptr}};
+    return {{"unknown", nullptr}, {"failed", nullptr},   {"lapsed", nullptr},     {"overdue", nullptr},
+            {"running", nullptr}, {"released", nullptr}, {"in_progress", nullptr}};
   }
   const operate::Counts& counts = figures->counts;
   using operate::Standing;
@@ -36,6 +36,8 @@ Json gauges_json(const std::optional<StoreFigures>& figures) {
       {"failed", gauge(counts.of(Standing::failed), figures->all_failed, counts.oldest_failed)},
       {"lapsed", gauge(counts.of(Standing::lapsed), all, counts.oldest_lapsed)},
       {"overdue", gauge(counts.overdue, all, counts.oldest_overdue)},
+      {"running", gauge(counts.of(Standing::running), all, figures->oldest_running)},
+      {"released", gauge(counts.of(Standing::released), all, figures->oldest_released)},
       {"in_progress", gauge(counts.of(Standing::running) + counts.of(Standing::lapsed) + counts.of(Standing::released),
                             all, figures->oldest_in_progress)}};
 }
@@ -48,17 +50,20 @@ Json store_json(const std::string& name, const StoreHealth& health) {
   json["latency_ms"] = health.latency ? Json(static_cast<double>(health.latency->count()) * ms_per_ns) : Json(nullptr);
   json["clock_ahead_ms"] = health.clock_ahead ? Json(health.clock_ahead->count()) : Json(nullptr);
   json["clock_error_ms"] = health.clock_ahead ? Json(health.clock_error.count()) : Json(nullptr);
+  json["bytes"] = health.bytes ? Json(*health.bytes) : Json(nullptr);
+  json["free_bytes"] = health.free_bytes ? Json(*health.free_bytes) : Json(nullptr);
   json["error"] = health.error ? Json(health.error->message) : Json(nullptr);
   return json;
 }
 
 }  // namespace
 
-OverviewSources overview_sources(const StoreLook* look, const RecentEvents* recent) {
+OverviewSources overview_sources(StoreLook* look, const RecentEvents* recent) {
   OverviewSources sources;
   if (look != nullptr) {
     sources.figures = [look] { return look->figures(); };
     sources.health = [look] { return look->health(); };
+    sources.refresh = [look] { look->refresh(); };
   }
   if (recent != nullptr) sources.recent = [recent] { return recent->counts(); };
   return sources;
@@ -81,6 +86,7 @@ nlohmann::ordered_json overview_json(const std::string& store, const OverviewSou
 }
 
 http::Answer overview(const StoreAccess& access, const OverviewSources& sources) {
+  if (sources.refresh) sources.refresh();
   return json_answer(200, overview_json(access.store->name(), sources));
 }
 

@@ -19,12 +19,14 @@ struct OverviewSources {
   std::function<std::optional<StoreFigures>()> figures = {};
   std::function<StoreHealth()> health = {};
   std::function<RecentEvents::Counts()> recent = {};
+  std::function<void()> refresh = {};  // Somebody has come to look: count soon.
 };
 // Of these, either of which may be null. They must outlive it.
-OverviewSources overview_sources(const StoreLook* look, const RecentEvents* recent);
+OverviewSources overview_sources(StoreLook* look, const RecentEvents* recent);
 
 // `store`: its name.
 nlohmann::ordered_json overview_json(const std::string& store, const OverviewSources& sources);
+// Answers at once, with the last counts; what is counted for this viewer comes with the next answer or event.
 http::Answer overview(const StoreAccess& access, const OverviewSources& sources);
 
 }  // namespace once::cli

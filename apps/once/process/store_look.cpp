@@ -12,8 +12,10 @@
 #include <once/error.hpp>
 #include <once/key.hpp>
 #include <once/operate.hpp>
+#include <once/stores/sqlite.hpp>
 
 #include "output/text.hpp"
+#include "process/free_space.hpp"
 #include "text/prometheus.hpp"
 
 namespace once::cli {
@@ -41,7 +43,13 @@ bool& all_of(StoreFigures& figures, State state) {
 void add(const Record& record, Time now, StoreFigures& figures) {
   operate::count(record, now, figures.counts);
   if (record.state == State::in_progress && record.created_at != Time{} && !is_expired(record.expires_at, now)) {
-    figures.oldest_in_progress = std::min(figures.oldest_in_progress.value_or(never), record.created_at);
+    const auto keep = [&](std::optional<Time>& oldest) {
+      oldest = std::min(oldest.value_or(never), record.created_at);
+    };
+    keep(figures.oldest_in_progress);
+    const operate::Standing standing = operate::standing(record, now);
+    if (standing == operate::Standing::running) keep(figures.oldest_running);
+    if (standing == operate::Standing::released) keep(figures.oldest_released);
   }
   if (figures.prefixes.size() == most_prefixes) return;
   const std::size_t end = record.key.find('#');
@@ -82,6 +90,7 @@ struct StoreLook::Shared {
   bool complete = false;            // The last look did.
   Steady::duration took{0};
   Millis pause;
+  bool has_viewer = false;  // refresh() was called since the last look began.
   std::array<std::uint64_t, error_kinds.size()> errors{};
 
   [[nodiscard]] bool is_fresh() const { return counts && Steady::now() <= good_until; }
@@ -133,6 +142,10 @@ struct StoreLook::Shared {
         health.clock_ahead = std::chrono::duration_cast<Millis>(told->now - options.clock->now());
         health.clock_error = told->error;
       }
+    }
+    if (const auto status = stores::sqlite_status(*options.store)) {
+      health.bytes = status->file_bytes + status->log_bytes;
+      if (const auto space = free_space(status->path)) health.free_bytes = space->free_bytes;
     }
     const std::lock_guard lock(shared->mutex);
     if (!shared->ending) shared->health = std::move(health);
@@ -210,8 +223,14 @@ struct StoreLook::Shared {
       lock.unlock();
       look(shared);
       lock.lock();
-      const Steady::time_point next = Steady::now() + shared->pause;
-      shared->news.wait_until(lock, next, [&] { return shared->ending; });
+      const Steady::time_point ended = Steady::now();
+      const Steady::duration shorter =
+          std::max<Steady::duration>(shared->options.refresh_pause, shared->took * pause_per_duration);
+      const auto next = [&] {
+        return ended + (shared->has_viewer ? std::min<Steady::duration>(shorter, shared->pause) : shared->pause);
+      };
+      while (!shared->ending && Steady::now() < next()) shared->news.wait_until(lock, next());
+      shared->has_viewer = false;
       // A request that is late is waited for: another one would overlap it.
       shared->news.wait(lock, [&] { return shared->ending || !shared->asking; });
       shared->answer.reset();
@@ -233,6 +252,12 @@ StoreLook::~StoreLook() {
   shared_->options.store.reset();
 }
 
+void StoreLook::refresh() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->has_viewer = true;
+  shared_->news.notify_all();
+}
+
 std::optional<StoreFigures> StoreLook::figures() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->is_fresh() ? std::optional(shared_->figures) : std::nullopt;
@@ -251,6 +276,10 @@ std::string StoreLook::text() const {
   } else {
     StoreCounts(1).write_open(out);  // Families without samples.
   }
+  out.family("once_store_bytes", "gauge", "The size of a SQLite store's file and its log.");
+  if (const auto& bytes = shared_->health.bytes) out.sample({}, *bytes);
+  out.family("once_store_free_bytes", "gauge", "What the file system of a SQLite store has left.");
+  if (const auto& bytes = shared_->health.free_bytes) out.sample({}, *bytes);
   out.family("once_store_look_timestamp_seconds", "gauge",
              "When a look at the store last read all that it counts, since 1970. 0: never.");
   out.sample({}, shared_->complete_at ? seconds(shared_->complete_at->time_since_epoch()) : 0.0);

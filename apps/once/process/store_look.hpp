@@ -37,6 +37,7 @@ struct StoreLookOptions {
   // Where a look stops, and is told to be incomplete. A page is one request of up to 500 records.
   std::size_t max_pages = 200;
   Millis max_time{30'000};
+  Millis refresh_pause{5'000};  // The least pause between looks that refresh() brings forward.
   std::shared_ptr<Clock> clock = system_clock();
 };
 
@@ -44,6 +45,8 @@ struct StoreLookOptions {
 struct StoreFigures {
   operate::Counts counts;                  // Of the records that are not completed.
   std::optional<Time> oldest_in_progress;  // created_at, also of lapsed and released ones.
+  std::optional<Time> oldest_running;      // created_at.
+  std::optional<Time> oldest_released;     // created_at.
   // Whether all such records were read. If not, their counts are lower bounds, and there may be older ones.
   bool all_unknown = false;
   bool all_failed = false;
@@ -59,6 +62,8 @@ struct StoreHealth {
   std::optional<std::chrono::nanoseconds> latency;  // From question to answer.
   std::optional<Millis> clock_ahead;                // The store's clock against this host's, ...
   Millis clock_error{0};                            // ... give or take this. Empty: it tells no time.
+  std::optional<std::uint64_t> bytes;               // Of a SQLite store: its file and its log, ...
+  std::optional<std::uint64_t> free_bytes;          // ... and what their file system has left.
 };
 
 // Counts the records that are not completed, on a thread of its own, which begins at once. There is never more than one
@@ -74,6 +79,10 @@ class StoreLook {
   StoreLook& operator=(const StoreLook&) = delete;
   // Does not wait for a running request of the store, whose answer is dropped.
   ~StoreLook();
+
+  // Brings the next look forward, for a viewer who has just come: to now, or to the end of refresh_pause, or of 20
+  // times the last look's duration. From any thread.
+  void refresh();
 
   // These never ask the store. From any thread.
   [[nodiscard]] std::string text() const;                     // Prometheus' text format.
