@@ -14,8 +14,9 @@ install(DIRECTORY "${once_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DATADI
   FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
 install(FILES "${once_SOURCE_DIR}/README.md" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/once" COMPONENT once)
 install(FILES "${once_SOURCE_DIR}/examples/proxy.toml" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/once/examples" COMPONENT once)
-install(FILES "${once_SOURCE_DIR}/deploy/systemd/once-proxy.service" "${once_SOURCE_DIR}/deploy/systemd/once-sqs@.service"
-  DESTINATION lib/systemd/system COMPONENT once)
+install(DIRECTORY "${once_SOURCE_DIR}/deploy/systemd/" DESTINATION lib/systemd/system COMPONENT once)
+# What the documents lead to: alerts, the dashboard, templates.
+install(DIRECTORY "${once_SOURCE_DIR}/deploy/" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/once/deploy" COMPONENT once)
 # What Debian wants of each package. tools/packages writes them.
 foreach(package once libonce-dev)
   set(component once)

@@ -82,9 +82,18 @@ class Packages(unittest.TestCase):
         run("fish", "--no-execute", str(fish))
         self.assertIn("__fish_seen_subcommand_from run' -d", fish.read_text())
 
+    def test_the_documents_lead_to_what_is_there(self):
+        docs = self.root / "once/usr/share/doc/once/docs"
+        links = {link for page in docs.rglob("*.md") for link in re.findall(r"\]\(((?:\.\./)+deploy/[^)#]*)", page.read_text())
+                 if not (page.parent / link).exists()}
+        self.assertEqual(links, set())
+
     def test_the_units_are_shut_in(self):
         units = self.root / "once/usr/lib/systemd/system"
-        for unit in sorted(units.iterdir()):
+        for timer in units.glob("*.timer"):
+            run("systemd-analyze", "verify", "--man=no", str(timer))
+            self.assertTrue(timer.with_suffix(".service").exists())
+        for unit in sorted(units.glob("*.service")):
             run("systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(unit))
             command = shlex.split(re.search(r"^ExecStart=(.*)$", unit.read_text(), re.M)[1])
             self.assertEqual(command[0], "/usr/bin/once")
