@@ -124,7 +124,7 @@ test("3, 4: each tile opens the list that it counts; overdue ones are there alth
   const at = await make.start_console(own);
   try {
     const { page, faults } = await signed_in("#/", { at });
-    const expected = { Unknown: ["u-1", "u-2"], Overdue: ["late"], Lapsed: ["l-1"], "In progress": ["l-1", "late", "r-1"], Failed: ["f-1"] };
+    const expected = { Unknown: ["u-1", "u-2"], Overdue: ["late"], Lapsed: ["l-1"], "In progress": ["late", "r-1"], Failed: ["f-1"] };
     for (const [title, keys] of Object.entries(expected)) {
       await page.locator(".tile", { has: page.getByText(title, { exact: true }) }).filter({ has: page.getByText(String(keys.length), { exact: true }) }).click();
       await heading(page, "Records");
@@ -282,7 +282,7 @@ test("12: a reader sees no acts, and the API refuses them", patient, async () =>
   const { page, faults } = await at_record("order-12", { role: "reader", name: "rita" });
   await page.getByText("It was started, and nobody knows how it ended.").waitFor();
   for (const name of ["Complete …", "Fail …", "Release …", "More"]) assert.equal(await page.getByRole("button", { name }).count(), 0, name);
-  assert.equal(await page.getByRole("heading", { name: "By hand" }).count(), 0);
+  assert.equal(await page.getByRole("heading", { name: "Command line" }).count(), 0);
   assert.deepEqual(faults, []);
   const answer = await page.evaluate(async () => {
     const half = Object.entries(localStorage).find(([name]) => name.startsWith("once-session"))[1];
@@ -715,7 +715,7 @@ test("what is not known says so, and is not 0", patient, async () => {
   try {
     const { page, faults } = await signed_in("#/", { at });
     await page.locator(".tile.is-unknown", { hasText: "not known" }).waitFor();
-    assert.equal(await page.getByText("Nothing waits for a person.").count(), 0);
+    assert.equal(await page.getByText("Nothing waited for a person at").count(), 0);
     await page.locator("tbody", { hasText: "is not asked" }).waitFor();
     assert.deepEqual(faults, []);
   } finally {
@@ -827,7 +827,7 @@ async function each_screen(options, check) {
   for (const act of ["Complete", "Fail", "Release", "Remove"]) {
     await choose(page, act);
     await page.locator(".preview .word, .preview.is-bad, .preview :text('removed')").first().waitFor();
-    await page.getByRole("dialog").getByText("By hand").click();
+    await page.getByRole("dialog").getByText("Command line").click();
     await check(page, act);
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "detached" });
@@ -895,7 +895,7 @@ test("25: the command by hand does what the button does, whatever is typed", pat
       if (way === "button") {
         await press(page, act);
       } else {
-        await dialog.getByText("By hand").click();
+        await dialog.getByText("Command line").click();
         await dialog.getByRole("button", { name: "Copy" }).click();
         await dialog.getByText("Copied").waitFor();
         const command = await page.evaluate(() => navigator.clipboard.readText());
@@ -943,10 +943,24 @@ test("an extension, and an answer in HTTP, as their callers get them", patient, 
   await heading(page, "order-26b");
   await choose(page, "Complete");
   await page.getByLabel("Reason").fill("in the ledger");
-  await page.getByLabel("Its callers expect").selectOption("http");
+  assert.equal(await page.getByLabel("Its callers expect").inputValue(), "http");  // It came by the proxy.
+  // A client that pays must not get an empty answer by mistake.
+  await press(page, "Complete");
+  await page.getByRole("alert").getByText("Give what its callers get, or say that it is empty").waitFor();
+  assert.match(await host.post("order-26b", "/lost"), /outcome-unknown/);
+  await page.getByLabel("An empty response, on purpose").waitFor();
   await page.getByLabel("Status").fill("202");
   await page.getByLabel("Body").fill('{"é":1}');
   await press(page, "Complete");
   await page.getByText("“in the ledger”").waitFor();
   assert.equal(await host.post("order-26b", "/lost"), '{"é":1}');
+  await host.post("order-26c", "/lost");
+  await find(page, "order-26c");
+  await heading(page, "order-26c");
+  await choose(page, "Complete");
+  await page.getByLabel("Reason").fill("the endpoint answers nothing");
+  await page.getByLabel("An empty response, on purpose").check();
+  await press(page, "Complete");
+  await page.getByText("“the endpoint answers nothing”").waitFor();
+  assert.equal(await host.post("order-26c", "/lost"), "");
 });

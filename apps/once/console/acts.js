@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { act_words, acts_for, word } from "./words.js";
-import { local, name_of, plain, to_base64 } from "./format.js";
+import { local, name_of, plain, scope_of, to_base64 } from "./format.js";
 import { Copy, Dialog, use_sending } from "./parts.js";
 import { command_for } from "./command.js";
 import { http_answer, http_type, run_result, run_type } from "./encodings.js";
@@ -11,16 +11,19 @@ const request_names = { complete: "resolve", fail: "resolve", release: "release"
 // What the service says is taken by resolving.
 export const request_of = (act, form) => (form.reconciled ? "resolve" : request_names[act]);
 
+// The scope of a request: "shop/POST /charges CLIENT".
+const is_of_http = /(^|\/)[A-Z]+ \/\S* \S+$/;
+
 // What kind of result the callers of this record expect, by what the service says, or who held it.
 function likely_kind(record) {
   if (record.service?.says === "done") return "reconciled";
   if (record.result?.content_type === run_type || /\bonce run\b/.test(record.holder)) return "run";
-  if (record.result?.content_type === http_type || /\bonce proxy\b/.test(record.holder)) return "http";
+  if (record.result?.content_type === http_type || is_of_http.test(scope_of(record))) return "http";
   return "plain";
 }
 
 export const first_form = (act, record) => ({
-  reason: "", force: false, any_payload: false, retention: "", by: act === "extend" ? "10m" : "", on_lapse: "",
+  reason: "", force: false, any_payload: false, is_empty: false, retention: "", by: act === "extend" ? "10m" : "", on_lapse: "",
   kind: likely_kind(record), result: "", content_type: likely_kind(record) === "run" ? "" : "application/json",
   exit_code: "0", http_status: "200", code: "", message: "", says: record.service?.says,
   reconciled: (act === "fail" && record.service?.says === "failed") || (act === "release" && record.service?.says === "not_done"),
@@ -36,6 +39,14 @@ function result_of(form) {
   if (!form.result) return undefined;
   return form.content_type ? { text: form.result, content_type: form.content_type } : { text: form.result };
 }
+
+// An answer without a body, or no result at all, is what a mistake looks like: a client that pays would get it.
+const gives_nothing = (act, form) => act === "complete" && form.result === ""
+  && (form.kind === "plain" || (form.kind === "http" && !["204", "205", "304"].includes(form.http_status.trim())));
+
+// What has to be said before it is sent, or null: {text, field}.
+export const lacking = (act, form) => (gives_nothing(act, form) && !form.is_empty
+  ? { text: `Give what its callers get, or say that it is empty: nothing was sent.`, field: "is_empty" } : null);
 
 export function body_of(act, form) {
   const body = { reason: form.reason };
@@ -159,7 +170,9 @@ export function ActFields({ act, form, set, live }) {
         ${(form.kind === "http" || form.kind === "plain") && Text("content_type", "Content type")}
       </div>
       ${form.kind !== "reconciled" && html`<${Field} label=${form.kind === "run" ? "Standard output" : form.kind === "http" ? "Body" : "Result"} id="act-result">
-        <textarea id="act-result" rows="4" class="mono" spellcheck=${false} value=${form.result} onInput=${set("result")} /><//>`}`}
+        <textarea id="act-result" rows="4" class="mono" spellcheck=${false} value=${form.result} onInput=${set("result")} /><//>`}
+      ${gives_nothing(act, form) && html`<${Check} form=${form} set=${set} member="is_empty"
+        label=${form.kind === "http" ? "An empty response, on purpose" : "Its callers get nothing, on purpose"} />`}`}
     ${act === "fail" && form.says === "failed" && html`<${Check} form=${form} set=${set} member="reconciled" label="The failure that the service tells" />`}
     ${act === "fail" && !form.reconciled && html`<div class="fields">${Text("code", "Code", {}, "For programs")}
       ${Text("message", "Message", {}, "For people")}</div>`}
@@ -201,7 +214,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
   // What it would do, by a dry run of exactly this.
   const body = JSON.stringify(body_of(act, { ...form, reason: form.reason.trim() || "a dry run" }));
   useEffect(() => {
-    if (changed) return undefined;
+    if (changed || busy) return undefined;  // After the act itself, it would only meet what that has changed.
     let stale = false, again;
     const timer = setTimeout(async () => {
       try {
@@ -221,7 +234,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
       clearTimeout(timer);
       clearTimeout(again);
     };
-  }, [body, seen.tag, changed, tries]);
+  }, [body, seen.tag, changed, tries, busy]);
 
   useEffect(() => { fields.current.elements.reason.focus(); }, []);
 
@@ -260,6 +273,12 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
   const submit = (event) => {
     event.preventDefault();
     const reason = form.reason.trim();
+    const missing = lacking(act, form);
+    if (reason && missing) {
+      set_error(missing);
+      fields.current.elements[missing.field].focus();
+      return;
+    }
     if (reason) {
       send(() => ask(reason));
       return;
@@ -298,7 +317,7 @@ export function ActDialog({ act, record: opened, tag: opened_tag, session, store
             preview.record.expires_at ? `, kept until ${local(preview.record.expires_at)}` : ""}${
             preview.record.lease_until ? `, lease until ${local(preview.record.lease_until)}` : ""}</span>` : ""}</span>
       </div>
-      ${form.kind !== "reconciled" && !form.reconciled && html`<details class="by-hand"><summary>By hand</summary>
+      ${form.kind !== "reconciled" && !form.reconciled && html`<details class="by-hand"><summary>Command line</summary>
         <${ByHand} command=${command_for(act, seen.record, { ...form, reason: form.reason.trim() }, { who: session.name, store })} /></details>`}
       <div class="buttons">
         <button type="button" onClick=${onClose}>Cancel</button>

@@ -5,7 +5,7 @@ import { use_poll } from "./live.js";
 import { go, to_acts, to_bulk, to_record, to_records } from "./router.js";
 import { Standing, act_words, says_words, word } from "./words.js";
 import { Time, age, count, field, name_of, plain, plural } from "./format.js";
-import { ActFields, ByHand, Field, body_of, first_form, request_of } from "./acts.js";
+import { ActFields, ByHand, Field, body_of, first_form, lacking, request_of } from "./acts.js";
 import { command_for_many } from "./command.js";
 import { Dialog, Failed, Waiting, use_sending } from "./parts.js";
 import { filter_of } from "./selection.js";
@@ -18,8 +18,8 @@ const act_of = (bulk) => (bulk.act !== "resolve" ? bulk.act
 const title_of = (bulk) => `${act_words[act_of(bulk)]?.name || bulk.act} ${bulk.act === "reconcile" ? "about " : ""}${bulk.count === null ? "operations"
   : plural(bulk.count, "operation", "operations")}`;
 const means = (act) => (act === "complete" ? "They happened. Every call of each gets the one result that you give here."
-  : act === "fail" ? "They did not happen, and shall not. Every call of each gets this failure."
-  : act === "release" ? "The next call runs each of them. If one did happen, it happens twice."
+  : act === "fail" ? "They failed, and shall not run again. Every call of each gets this failure."
+  : act === "release" ? "They did not happen: the next call runs each of them. If one did happen, it happens twice."
   : act === "extend" ? "More time for each." : act === "reconcile" ? act_words.reconcile.means : "Forgets the records and their results: the operations can run again.");
 
 // "unknown, scope pay".
@@ -75,6 +75,12 @@ export function BulkDialog({ act, query, selection, matching, example, session, 
   const submit = (event) => {
     event.preventDefault();
     const reason = form.reason.trim();
+    const missing = lacking(act, form);
+    if (missing && (reason || act === "reconcile")) {
+      set_error(new Error(missing.text));
+      fields.current.elements[missing.field].focus();
+      return;
+    }
     if (reason || act === "reconcile") {
       send(() => plan(reason));
       return;
@@ -89,7 +95,7 @@ export function BulkDialog({ act, query, selection, matching, example, session, 
       <p>${form.kind === "reconciled" && act === "complete" ? "They happened. Every call of each gets what the service says of it." : means(act)}</p>
       ${act !== "reconcile" && html`<${ActFields} act=${act} form=${form} set=${set} live />`}
       ${error && html`<${Failed} error=${error} />`}
-      ${by_hand && html`<details class="by-hand"><summary>By hand</summary><${ByHand} command=${by_hand} /></details>`}
+      ${by_hand && html`<details class="by-hand"><summary>Command line</summary><${ByHand} command=${by_hand} /></details>`}
       <p class="muted">A plan comes first: it says what would change, and what is refused.</p>
       <div class="buttons">
         <button type="button" onClick=${onClose}>Cancel</button>

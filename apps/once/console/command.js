@@ -1,4 +1,4 @@
-// The command that does what a button does. It is made to be pasted: keys in hexadecimal, all else quoted, so that
+// The command that does what a button does. It is made to be pasted: all is quoted, so that
 // nothing that is stored or typed breaks out of it, or reaches the terminal as a control character.
 
 // 'text' for a shell; $'text' (bash, zsh, ksh) if it has anything but printable ASCII.
@@ -20,7 +20,13 @@ const words = { complete: "resolve", fail: "resolve", release: "release", extend
 
 // `form`: what the dialog has (acts.js). `store`: the store's name, if it can be named so on a command line.
 export const command_for = (act, record, form, where) =>
-  command(act, ["--stored-key-hex", record.stored_key_hex, "--if-revision", String(record.revision)], form, where);
+  command(act, [...named(record), "--if-revision", String(record.revision)], form, where);
+
+// By scope and key, as people know them, if they are text; otherwise by both in one. With a label as its name, the
+// command would have to search.
+const named = (record) => (typeof record.scope === "string" && record.key
+  ? [...(record.scope ? [`--scope=${quoted(record.scope)}`] : []), `--key=${quoted(record.key)}`]
+  : ["--stored-key-hex", record.stored_key_hex]);
 
 // The same for all that a filter of the page selects, which asks at the terminal for their number; or for records one
 // after the other. Null: no command selects so.
@@ -53,6 +59,8 @@ function command(act, selected, form, { who, store }) {
     if (form.result) {
       before = `printf %s ${quoted(form.result)} | `;
       parts.push("--result", "-");
+    } else if (form.kind !== "run" && !form.is_empty) {
+      parts.push("--result", "FILE");  // For the reader to fill in.
     }
   }
   if (act === "fail") {

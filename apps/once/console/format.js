@@ -45,6 +45,13 @@ export const plain = (text) => (text || "").replace(hidden_in_line, code_of);
 // The same in several lines.
 export const plain_lines = (text) => text.replace(/\r\n/g, "\n").replace(hidden, code_of);
 
+// "4.0 MiB".
+export function size(number) {
+  let unit = 0;
+  for (; number >= 1024 && unit < 4; ++unit) number /= 1024;
+  return `${unit ? number.toFixed(1) : number} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+}
+
 export const hex_of = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 export const from_base64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 export const to_base64 = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));

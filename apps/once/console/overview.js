@@ -1,7 +1,7 @@
 // Overview: what waits for a person, what this process did, how the stores are.
 import { html } from "./vendor/preact.js";
 import { to_records } from "./router.js";
-import { Age, Time, count, duration, plain } from "./format.js";
+import { Age, Time, count, duration, plain, size } from "./format.js";
 import { Icon } from "./icons.js";
 import { Failed, Waiting } from "./parts.js";
 
@@ -9,7 +9,8 @@ const tiles = [
   ["unknown", "Unknown", "somebody has to decide"],
   ["overdue", "Overdue", "should be done by now"],
   ["lapsed", "Lapsed", "holder stopped renewing"],
-  ["in_progress", "In progress", "running, lapsed or released"],
+  ["running", "In progress", "somebody has it"],
+  ["released", "Released", "the next call runs it"],
   ["failed", "Failed", "every call gets the failure"],
 ];
 
@@ -32,6 +33,8 @@ function Rate({ value, seconds, title, means, alarm }) {
   </div>`;
 }
 
+const low_bytes = 64 * 1024 * 1024;  // As once doctor: soon new operations are refused.
+
 function Store({ store }) {
   const state = store.answers === null ? "is not asked" : store.answers ? "answers" : "does not answer";
   return html`<tr>
@@ -42,6 +45,9 @@ function Store({ store }) {
     <td class="right">${store.latency_ms === null ? "not known" : `${store.latency_ms.toFixed(store.latency_ms < 10 ? 1 : 0)} ms`}</td>
     <td class="right">${store.clock_ahead_ms === null ? "not known"
       : `${store.clock_ahead_ms > 0 ? "+" : ""}${count(store.clock_ahead_ms)} ms ± ${count(store.clock_error_ms)}`}</td>
+    <td class="right">${store.bytes === null ? "not known" : size(store.bytes)}</td>
+    <td class=${`right ${store.free_bytes !== null && store.free_bytes < low_bytes ? "is-low" : ""}`}>${
+      store.free_bytes === null ? "not known" : size(store.free_bytes)}</td>
     <td class="right">${store.asked_at ? html`<${Time} at=${store.asked_at} />` : "not known"}</td>
   </tr>`;
 }
@@ -59,7 +65,7 @@ export function Overview({ poll }) {
     ${poll.error && html`<${Failed} error=${poll.error} />`}
     <nav class="tiles" aria-label="Records by state">${tiles.map(([name, title, means]) =>
       html`<${Tile} key=${name} name=${name} title=${title} means=${means} gauge=${gauges[name]} />`)}</nav>
-    ${calm && html`<p class="calm"><${Icon} name="completed" />Nothing waits for a person.</p>`}
+    ${calm && html`<p class="calm"><${Icon} name="completed" />Nothing waited for a person at <${Time} at=${overview.as_of} />.</p>`}
     <section aria-labelledby="rates">
       <h2 id="rates">This process ${rates && html`<span class="muted">in the last ${duration(rates.seconds * 1000)}</span>`}</h2>
       ${rates ? html`<dl class="rates">
@@ -73,7 +79,7 @@ export function Overview({ poll }) {
       <h2 id="stores">Stores</h2>
       <div class="scroll" tabindex="0" role="region" aria-label="Stores, a table"><table class="plain-table">
         <thead><tr><th scope="col">Store</th><th scope="col">Health</th><th scope="col" class="right">Answers in</th>
-          <th scope="col" class="right">Its clock</th><th scope="col" class="right">Asked at</th></tr></thead>
+          <th scope="col" class="right">Clock offset</th><th scope="col" class="right">Size</th><th scope="col" class="right">Free space</th><th scope="col" class="right">Asked at</th></tr></thead>
         <tbody>${overview.stores.map((store) => html`<${Store} key=${store.name} store=${store} />`)}</tbody>
       </table></div>
     </section>

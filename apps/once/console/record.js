@@ -7,7 +7,7 @@ import { Overdue, Sentence, Standing, act_words, acts_for, says_words, since, wo
 import { Time, age, count, field, from_base64, hex_of, name_of, plain, plural, scope_of } from "./format.js";
 import { Copy, Failed, Waiting, use_sending } from "./parts.js";
 import { More } from "./more.js";
-import { ActDialog, ByHand } from "./acts.js";
+import { ActDialog, ByHand, first_form } from "./acts.js";
 import { command_for } from "./command.js";
 import { TimeLine } from "./timeline.js";
 import { Payload, kind_of } from "./payload.js";
@@ -156,7 +156,7 @@ function Leads({ record, label }) {
     ${error && html`<${Failed} error=${error} />`}</section>`;
 }
 
-const example_form = (act) => ({ reason: "", kind: "plain", result: "", by: act === "extend" ? "10m" : "" });
+const example_form = (act, record) => (act === "complete" ? { ...first_form(act, record), content_type: "" } : { reason: "", by: act === "extend" ? "10m" : "" });
 
 // Whether an event says of the record what is shown. `shown`: null if there is none. What the service says changes no tag.
 const is_known = (shown, told) => shown === null ? told.tag === null
@@ -229,9 +229,9 @@ export function Record({ route, session, store, act: opened, on_act, say, said }
         about=${record.steps.length ? record.steps.map((step) => field(step, "name")).join(", ") : "none"} />
     </section>
     ${!gone && html`<${Leads} key=${`leads ${key}`} record=${record} label=${label} />`}
-    ${operator && !gone && html`<section aria-labelledby="by-hand"><h2 id="by-hand">By hand</h2>
+    ${operator && !gone && html`<section aria-labelledby="by-hand"><h2 id="by-hand">Command line</h2>
       ${[...acts.first, ...acts.more].map((act) => html`<${ByHand} key=${act} name=${act_words[act].name}
-        command=${command_for(act, record, { ...example_form(act), force: act === "release" && record.standing !== "unknown" && record.standing !== "lapsed" }, { who, store })} />`)}
+        command=${command_for(act, record, { ...example_form(act, record), force: act === "release" && record.standing !== "unknown" && record.standing !== "lapsed" }, { who, store })} />`)}
     </section>`}
     ${opened && operator && html`<${ActDialog} key=${opened} act=${opened} record=${record} tag=${tag} session=${session} store=${store}
       onClose=${() => on_act(null)} onDone=${done} />`}

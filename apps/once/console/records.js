@@ -14,7 +14,7 @@ const limit = 50;
 const most = 500;  // Of a search.
 const whole = new Set(["key", "label", "digest", "key hash", "scope and key", "holder"]);
 const requests_at_once = 12;  // Each reads up to 10 000 records.
-const standings = ["", "unknown", "overdue", "lapsed", "in_progress", "failed", "completed", "released"];
+const standings = ["", "unknown", "overdue", "lapsed", "running", "released", "failed", "completed"];
 
 const tag_of = (record) => `${record.owner}-${record.revision}-${record.standing}-${record.overdue}`;
 const by_key = (records) => new Map(records.map((record) => [record.stored_key_hex, tag_of(record)]));

@@ -5,7 +5,8 @@ import { Age, Time, age, plain } from "./format.js";
 
 const words = {
   running: "in progress", lapsed: "lapsed", released: "released", completed: "completed", failed: "failed",
-  unknown: "unknown", expired: "expired", overdue: "overdue", in_progress: "in progress",
+  unknown: "unknown", expired: "expired", overdue: "overdue",
+  in_progress: "in progress, lapsed or released",
 };
 export const word = (standing) => words[standing] || standing;
 
@@ -85,8 +86,8 @@ export const says_words = { done: "done", failed: "failed", not_done: "not done"
 
 export const act_words = {
   complete: { name: "Complete", means: "It happened. Every call gets the result that you give here." },
-  fail: { name: "Fail", means: "It did not happen, and shall not. Every call gets this failure." },
-  release: { name: "Release", means: "The next call runs it. If it did happen, it happens twice." },
+  fail: { name: "Fail", means: "It failed, and shall not run again. Every call gets this failure." },
+  release: { name: "Release", means: "It did not happen: the next call runs it. If it did happen, it happens twice." },
   extend: { name: "Extend", means: "More time." },
   reconcile: { name: "Ask the service", means: "Nothing is changed: what the service says is kept for your decision." },
   remove: { name: "Remove", means: "Forgets the record and its result: the operation can run again." },
