@@ -273,8 +273,8 @@ class Mapping(Import):
 
 class Csv(Import):
     def test_fields_are_read_as_rfc_4180_has_them(self):
-        self.path("rows.csv").write_bytes(b'\xef\xbb\xbforder,receipt,at\r\na,"with ""quotes"", commas\nand lines",2030-01-01T00:00:00Z\r\n'
-                                          b'b,,1900000000\r\nc,"",\r\n\r\nd,only two\r\n')
+        self.path("rows.csv").write_bytes(b'\xef\xbb\xbforder,receipt,at\r\na,"with ""quotes"", commas\nand lines",2090-01-01T00:00:00Z\r\n'
+                                          b'b,,4000000000\r\nc,"",\r\n\r\nd,only two\r\n')
         options = ("--key", "order", "--state", "'done'", "--completed", "done", "--result", "receipt", "--result-as", "text",
                    "--expires", "at")
         report = self.bring(f"csv:{self.path('rows.csv')}", *options, code=1)
@@ -283,7 +283,7 @@ class Csv(Import):
         self.expect(self.run_again("a"), 0, stdout='with "quotes", commas\nand lines')
         self.expect(self.run_again("b"), 246)  # Nothing between the commas is null, and a tombstone;
         self.expect(self.run_again("c"), 0, stdout="")  # quotes make an empty text.
-        self.assertEqual(self.show("b")["expires_at"], "2030-03-17T17:46:40.000Z")
+        self.assertEqual(self.show("b")["expires_at"], "2096-10-02T07:06:40.000Z")
         self.assertIsNone(self.show("c")["expires_at"])
 
     def test_from_standard_input(self):
