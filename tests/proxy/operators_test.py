@@ -276,7 +276,7 @@ class Operators(ProxyCase):
             text = text.lstrip()[end:]
             answers.append(answer)
         overview, unknown, found, resolved, extended = answers
-        self.assertEqual(sorted(overview["gauges"]), ["failed", "in_progress", "lapsed", "overdue", "unknown"])
+        self.assertEqual(sorted(overview["gauges"]), ["failed", "in_progress", "lapsed", "overdue", "released", "running", "unknown"])
         self.assertEqual([one["key"] for one in unknown["records"]], ["order-17"])
         self.assertEqual([one["match"] for one in found["records"]], ["key"])
         self.assertEqual([resolved["changed"], extended["changed"]], [True, True])
