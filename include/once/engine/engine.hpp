@@ -227,7 +227,7 @@ class Engine {
   // Where protection is switched off (EngineOptions::disabled), every claim is lost.
   // Throws Exception(misuse) for a policy out of range, NoTimeLeft as begin(), and what Timers::make_ready() throws.
   void attach(Request request, Owner owner, Callback<void(Attached&&)> done);
-  [[nodiscard]] Attached attach(Request request, Owner owner);
+  [[nodiscard]] Attached attach(Request request, Owner owner);  // Blocks, as begin().
 
   // Level 2. If the claim is ours, calls work(Context&) or work() on this thread. It returns a Result, void, or any
   // type with a Codec. Its exceptions pass through after the claim was released, stored or held, as the policy says. An
