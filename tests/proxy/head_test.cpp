@@ -9,6 +9,8 @@
 namespace once::proxy {
 namespace head_test {
 
+using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Kind = HeadScan::Kind;
@@ -67,6 +69,7 @@ TEST_F(ReadRequest, AbsoluteTargetsBecomePaths) {
   EXPECT_EQ(fault("POST http://shop:80/a?b HTTP/1.1"), "");
   EXPECT_EQ(head.target, "/a?b");
   EXPECT_EQ(head.host, "shop:80");
+  EXPECT_THAT(head.headers, ElementsAre(Field(&http::HeaderView::value, "shop:80")));
   EXPECT_EQ(fault("POST HTTP://shop?b HTTP/1.1"), "");
   EXPECT_EQ(head.target, "/?b");
   EXPECT_EQ(fault("POST //h HTTP/1.1"), "");

@@ -208,7 +208,32 @@ TEST_F(ProxyTest, AbsoluteTargets) {
             "run 1");
   EXPECT_EQ(request(0).first, "POST /charges HTTP/1.1");
   EXPECT_EQ(request(0).header("Host"), "other");
-  EXPECT_EQ(ask(post("k")).body, "run 1");
+  // The host counts that the service has seen, not the line that was dropped.
+  EXPECT_EQ(ask(post("k")).status(), 422U);
+  const Message again =
+      ask("POST /charges HTTP/1.1\r\nHost: other\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\ncents=500");
+  EXPECT_EQ(again.body, "run 1");
+  const auto absolute = [&](const std::string& host, const std::string& version, const std::string& lines) {
+    return ask("POST http://" + host + "/charges HTTP/" + version + "\r\n" + lines +
+               "Idempotency-Key: k\r\nContent-Length: 9\r\n\r\ncents=500");
+  };
+  EXPECT_EQ(absolute("third", "1.1", "Host: other\r\n").status(), 422U);
+  EXPECT_EQ(absolute("third", "1.0", "").status(), 422U);
+  EXPECT_EQ(absolute("other", "1.0", "").body, "run 1");
+  EXPECT_EQ(runs(), 1U);
+}
+
+TEST_F(ProxyTest, AClientIsToldByTheHostThatTheServiceSees) {
+  rules.principal = http::Principal::header("Host");
+  start(counting());
+  const auto from = [&](const std::string& target, const std::string& host) {
+    return ask("POST " + target + " HTTP/1.1\r\nHost: " + host +
+               "\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\ncents=500")
+        .body;
+  };
+  EXPECT_EQ(from("/charges", "a"), "run 1");
+  EXPECT_EQ(from("http://b/charges", "a"), "run 2");
+  EXPECT_EQ(from("/charges", "b"), "run 2");
 }
 
 TEST_F(ProxyTest, NoMoreConnectionsThanAllowed) {

@@ -222,6 +222,9 @@ std::optional<Refusal> read_request(std::string_view bytes, Incoming& message, R
   }
   if (!path.starts_with('/')) path.insert(0, 1, '/');
   head.target = std::move(path);
+  // All that reads the headers must see the host that the service gets: keys, principals, fingerprints.
+  std::erase_if(head.headers, [](const HeaderView& header) { return same_name(header.name, "Host"); });
+  head.headers.push_back({"Host", message.target().substr(slashes + 3, head.host.size())});
   return std::nullopt;
 }
 

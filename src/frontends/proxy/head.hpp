@@ -37,8 +37,9 @@ struct Refusal {
 // A request to forward. Views into the message that was read.
 struct RequestHead {
   std::string_view method;
-  std::string target;  // In origin form, or "*". An absolute URI is converted; its authority is in `host`.
-  std::string host;    // Empty: use the Host line.
+  // In origin form, or "*". An absolute URI is converted: its authority is `host`, and in the line of Host.
+  std::string target;
+  std::string host;  // Empty: use the Host line.
   unsigned version = 11;
   std::vector<http::HeaderView> headers;
 };
