@@ -15,10 +15,10 @@ namespace once::http {
 namespace {
 
 // Idempotent-Replayed is not part of the answer; a service behind several layers may send it.
-constexpr std::array<std::string_view, 14> never_stored{
-    "Connection",    "Keep-Alive", "Proxy-Connection", "TE",         "Trailer",          "Transfer-Encoding",
-    "Upgrade",       "Date",       "Server",           "Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate",
-    replayed_header, fate_header};
+constexpr std::array<std::string_view, 13> never_stored{
+    "Connection",   "Keep-Alive", "Proxy-Connection", "TE",         "Trailer",          "Transfer-Encoding",
+    "Upgrade",      "Date",       "Server",           "Set-Cookie", "WWW-Authenticate", "Proxy-Authenticate",
+    replayed_header};
 
 }  // namespace
 
@@ -30,6 +30,10 @@ bool same_letters(std::string_view a, std::string_view b) noexcept {
 const std::string* find_header(const Headers& headers, std::string_view name) noexcept {
   const auto found = std::ranges::find_if(headers, [&](const Header& h) { return same_name(h.name, name); });
   return found == headers.end() ? nullptr : &found->value;
+}
+
+bool is_about_claim(std::string_view name) noexcept {
+  return same_name(name.substr(0, claim_prefix.size()), claim_prefix);
 }
 
 bool names_contain(std::span<const std::string> names, std::string_view name) noexcept {
@@ -45,7 +49,8 @@ Storable storable(const Headers& headers, std::span<const std::string> never) {
   }
   const text::NameSet of_this_hop(std::move(named_by_connection));
   const auto is_never_stored = [](std::string_view name) {
-    return std::ranges::any_of(never_stored, [&](std::string_view other) { return same_name(other, name); });
+    return is_about_claim(name) ||
+           std::ranges::any_of(never_stored, [&](std::string_view other) { return same_name(other, name); });
   };
   Storable out;
   out.headers.reserve(headers.size());

@@ -10,6 +10,10 @@
 
 namespace once::http {
 
+// Headers about a claim, which only the proxy sends to the service, and only the service to the proxy.
+inline constexpr std::string_view claim_prefix = "Once-";
+bool is_about_claim(std::string_view name) noexcept;
+
 bool names_contain(std::span<const std::string> names, std::string_view name) noexcept;
 
 // The stored and the omitted lines of an answer: see frontends/http/stored_answer.hpp.

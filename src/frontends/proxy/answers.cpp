@@ -7,6 +7,7 @@
 
 #include <once/fingerprint.hpp>
 
+#include "frontends/http/headers.hpp"
 #include "frontends/proxy/head.hpp"
 
 namespace once::proxy {
@@ -43,7 +44,8 @@ Answer head_of(const Incoming& answer) {
   const Forwarding forwarding(answer.headers());
   head.headers.reserve(answer.headers().size());
   for (const http::HeaderView& header : answer.headers()) {
-    if (forwarding.takes(header)) head.headers.push_back({std::string(header.name), std::string(header.value)});
+    if (!forwarding.takes(header) || http::is_about_claim(header.name)) continue;
+    head.headers.push_back({std::string(header.name), std::string(header.value)});
   }
   return head;
 }

@@ -10,6 +10,7 @@
 
 #include <boost/beast/http/status.hpp>
 
+#include "frontends/http/headers.hpp"
 #include "frontends/http/problem.hpp"
 #include "text/ascii.hpp"
 #include "text/base64.hpp"
@@ -59,9 +60,6 @@ std::string_view first(const std::vector<HeaderView>& headers, std::string_view 
 bool has_prefix(std::string_view name, std::string_view prefix) {
   return same_name(name.substr(0, prefix.size()), prefix);
 }
-
-// Headers about a claim, which only the proxy sends to the service, and only the service to the proxy.
-constexpr std::string_view of_once = "Once-";
 
 // Equal except for characters that are neither letters nor digits, in the same places.
 bool is_look_alike(std::string_view name, std::string_view of) {
@@ -354,7 +352,7 @@ std::vector<HeaderView> forwarded(const std::vector<HeaderView>& headers) {
   std::vector<HeaderView> out;
   out.reserve(headers.size());
   for (const HeaderView& header : headers) {
-    if (forwarding.takes(header) && !same_name(header.name, http::fate_header)) out.push_back(header);
+    if (forwarding.takes(header) && !http::is_about_claim(header.name)) out.push_back(header);
   }
   return out;
 }
@@ -402,7 +400,7 @@ std::string write_request_head(const RequestHead& head, const Framing& framing, 
     if (!arrival.certificate.empty() && (same_name(name, client_cert) || same_name(name, client_cert_chain)))
       return true;
     if (!arrival.traceparent.empty() && (same_name(name, "traceparent") || same_name(name, "tracestate"))) return true;
-    if (has_prefix(name, of_once)) return true;
+    if (http::is_about_claim(name)) return true;
     return !arrival.is_trusted && (same_name(name, "Forwarded") || has_prefix(name, "X-Forwarded-"));
   };
   const auto join = [](std::string& list, std::string_view value) {

@@ -278,8 +278,6 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
   served_.upstream_status = answer.status;
   const http::Rules& rules = endpoint_->rules();
   http::Fate fate = rules.fate_of(fate_told(exchange.answer()));
-  std::erase_if(answer.headers,
-                [](const http::Header& header) { return http::same_name(header.name, http::fate_header); });
   if (fate == http::Fate::store && is_stream(exchange.answer(), rules.options().stream_types)) {
     co_return co_await stream_answer(execution, exchange);
   }
@@ -383,8 +381,6 @@ Task<Session::Next> Session::stream_answer(Execution& execution, Exchange& excha
   const auto own = std::make_unique<Events>();
   Events& events = *own;
   events.answer = head_of(exchange.answer());
-  std::erase_if(events.answer.headers,
-                [](const http::Header& header) { return http::same_name(header.name, http::fate_header); });
   events.is_chunked = head_.version == 11;
   events.client_is_there = co_await end_patience();
   const bool keep_alive = wants_more() && events.is_chunked;
