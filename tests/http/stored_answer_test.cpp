@@ -13,6 +13,7 @@ namespace once::http {
 namespace stored_answer_test {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
@@ -69,6 +70,46 @@ TEST(StoredAnswer, WhatBelongsToTheConnectionIsNotStored) {
       stored.not_stored,
       "connection, X-Hop, Connection, X-Other, Keep-Alive, Proxy-Connection, TE, Trailer, Transfer-Encoding, Upgrade, "
       "DATE, server, Set-Cookie, Set-Cookie, WWW-Authenticate, Proxy-Authenticate, Idempotent-Replayed, X-Mine");
+}
+
+// By finish_or_raise(), or by an import.
+TEST(StoredAnswer, WhatOtherProgramsStoredHasNoMoreThanOurs) {
+  Options options = by_authorization();
+  options.never_store = {"X-Mine"};
+  const Rules rules(options);
+  Record record;
+  record.state = State::completed;
+  const auto stored = [&](const std::string& bytes) {
+    record.result = Result::inlined(bytes, std::string(answer_content_type));
+    return rules.answer_of(record);
+  };
+  const std::string lines =
+      "Transfer-Encoding: chunked\nContent-Length: 999\nconnection: X-Hop\nX-Hop: 1\nSet-Cookie: a\nDate: now\n"
+      "Server: x\nOnce-Owner: 00\nOnce-Stored-Key: 01\nonce-fate: hold\nIdempotent-Replayed: no\nx-mine: 1\n"
+      "Location: /1\n\n";
+  EXPECT_EQ(stored("once-http/1 201 body 2\n" + lines + "ok"), text_answer(201, "ok", {{"Location", "/1"}}));
+  EXPECT_TRUE(is_replay(rules.replay(record)));
+  const Answer dropped = stored("once-http/1 201 dropped 2\n" + lines);
+  EXPECT_EQ(dropped.status, 410U);
+  EXPECT_EQ(values(dropped, "Location"), std::vector<std::string>{"/1"});
+  for (const char* const status : {"100", "101", "199"}) {
+    for (const char* const body : {" body 0\n\n", " dropped 0\n\n"}) {
+      EXPECT_THAT(stored("once-http/1 " + std::string(status) + body).body, HasSubstr("record-unreadable")) << status;
+    }
+  }
+}
+
+TEST(StoredAnswer, WhatTheProxyTellsTheServiceIsNotStored) {
+  const StoredAnswer stored = decode_answer(bytes({.status = 200,
+                                                   .headers = {{"Once-Owner", "1"},
+                                                               {"once-stored-key", "2"},
+                                                               {"Once-Attempt", "1"},
+                                                               {"Once-Token", "17"},
+                                                               {"Once-Derived-Key", "3"},
+                                                               {"Oncebox", "4"}},
+                                                   .body = {}}));
+  EXPECT_THAT(stored.answer.headers, ElementsAre(Header{"Oncebox", "4"}));
+  EXPECT_EQ(stored.not_stored, "Once-Owner, once-stored-key, Once-Attempt, Once-Token, Once-Derived-Key");
 }
 
 TEST(StoredAnswer, LinesThatWouldSplitAnAnswerAreNotStored) {

@@ -817,8 +817,24 @@ Answer Rules::answer_for(const Begin& begin) const {
 
 namespace {
 
+// Without the headers that are not to be stored, if another program has written it: finish_or_raise(), an import.
+StoredAnswer stored_answer(const Result& result, const Options& options) {
+  StoredAnswer stored = decode_answer(result.bytes);
+  if (stored.answer.status < 200) {
+    throw Exception(ErrorKind::corrupt, "the stored status " + std::to_string(stored.answer.status) + " is not final");
+  }
+  Headers headers;
+  headers.reserve(stored.answer.headers.size());
+  for (const HeaderView& header : storable(stored.answer.headers, options.never_store).headers) {
+    headers.push_back({std::string(header.name), std::string(header.value)});
+  }
+  stored.answer.headers = std::move(headers);
+  return stored;
+}
+
 // Nothing: it cannot be read.
-std::optional<Answer> read_answer(const Record& record, const std::string& docs_url) {
+std::optional<Answer> read_answer(const Record& record, const Options& options) {
+  const std::string& docs_url = options.docs_url;
   if (record.state == State::failed) return problem_answer(Problem::operation_failed, docs_url);
   const Result& result = record.result;
   if (result.placement == Placement::dropped) return problem_answer(Problem::answer_not_kept, docs_url);
@@ -831,7 +847,7 @@ std::optional<Answer> read_answer(const Record& record, const std::string& docs_
     return answer;
   }
   try {
-    StoredAnswer stored = decode_answer(result.bytes);
+    StoredAnswer stored = stored_answer(result, options);
     if (!stored.dropped_bytes) return std::move(stored.answer);
     std::string members = ",\"original_status\":" + std::to_string(stored.answer.status);
     if (*stored.dropped_bytes != 0) members += ",\"original_bytes\":" + std::to_string(*stored.dropped_bytes);
@@ -853,14 +869,14 @@ std::optional<Answer> read_answer(const Record& record, const std::string& docs_
 }  // namespace
 
 Answer Rules::replay(const Record& record) const {
-  std::optional<Answer> answer = read_answer(record, parts_->options.docs_url);
+  std::optional<Answer> answer = read_answer(record, parts_->options);
   if (!answer) return problem(Problem::record_unreadable);
   mark_replayed(answer->headers);
   return *std::move(answer);
 }
 
 Answer Rules::answer_of(const Record& record) const {
-  std::optional<Answer> answer = read_answer(record, parts_->options.docs_url);
+  std::optional<Answer> answer = read_answer(record, parts_->options);
   return answer ? *std::move(answer) : problem(Problem::record_unreadable);
 }
 
