@@ -199,11 +199,12 @@ TEST(Readings, ThePathItselfIsTheFirst) {
 
 TEST(Readings, SomePathsMayLeaveTheirFolder) {
   for (const char* const stays : {"/", "/charges", "/a/b.json", "/a%20b", "/a/../b", "/a;x=1/b", "/caf%C3%A9",
-                                  "/v1.0/x", "/a+b", "/a//b", "//a", "/a/./b", "/%61"}) {
+                                  "/v1.0/x", "/a+b", "/a//b", "//a", "/a/./b", "/%61", "/folder/./x", "/%66older/x"}) {
     EXPECT_FALSE(may_leave_folder(stays)) << stays;
   }
   for (const char* const leaves : {"/..", "/../", "/../a", "/%2e%2e/a", "/a/../../b", "/a/..%2f..%2fb", "/..;/b",
-                                   "/.%2e/b", "/\\..\\..\\b", "/%252e%252e/b", "/a%zz"}) {
+                                   "/.%2e/b", "/\\..\\..\\b", "/%252e%252e/b", "/a%zz", "/../folder/x", "/../folder",
+                                   "/../parent/x", "/%2e%2e/folder/x", "/..;/parent", "/../folder/../parent/x"}) {
     EXPECT_TRUE(may_leave_folder(leaves)) << leaves;
   }
 }

@@ -190,10 +190,12 @@ std::optional<std::vector<std::string>> readings_of(std::string_view path) {
 
 bool may_leave_folder(std::string_view path) {
   if (has_one_reading(path)) return false;
-  constexpr std::string_view folder = "/folder";
-  const auto readings = readings_of(std::string(folder).append(path));
-  return !readings || !std::ranges::all_of(*readings, [&](std::string_view reading) {
-    return reading.starts_with(folder) && reading.substr(folder.size(), 1).find_first_not_of('/') == reading.npos;
+  // A path may know the folder's name, and come back: "/../folder/x". It cannot come back to both.
+  return std::ranges::any_of(std::array<std::string_view, 2>{"/folder", "/parent"}, [&](std::string_view folder) {
+    const auto readings = readings_of(std::string(folder).append(path));
+    return !readings || !std::ranges::all_of(*readings, [&](std::string_view reading) {
+      return reading.starts_with(folder) && reading.substr(folder.size(), 1).find_first_not_of('/') == reading.npos;
+    });
   });
 }
 
