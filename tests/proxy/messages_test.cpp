@@ -236,6 +236,22 @@ TEST_F(ProxyTest, AClientIsToldByTheHostThatTheServiceSees) {
   EXPECT_EQ(from("/charges", "b"), "run 2");
 }
 
+TEST_F(ProxyTest, NothingOfATargetLeavesTheUpstreamsPath) {
+  upstream = std::make_unique<Upstream>(counting());
+  options.upstreams = {{.address = {"127.0.0.1", upstream->port()}, .path = "/v1"}};
+  start_for(0);
+  const auto got_for = [&](const std::string& target) {
+    const Message answer = ask("PUT " + target + " HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    return answer.status() == 201U ? request(runs() - 1).first : answer.body;
+  };
+  for (const char* const out : {"/../folder/x", "/../v1/x", "/x#/../../admin", "/x?a#/../../admin", "/#",
+                                "http://a/x#/../../admin", "http://a#/../admin"}) {
+    EXPECT_THAT(got_for(out), HasSubstr("path-unclear")) << out;
+  }
+  EXPECT_EQ(got_for("/x?a=/../.."), "PUT /v1/x?a=/../.. HTTP/1.1");
+  EXPECT_EQ(runs(), 1U);
+}
+
 TEST_F(ProxyTest, NoMoreConnectionsThanAllowed) {
   options.max_connections = 2;
   options.metrics = std::make_shared<Metrics>();

@@ -271,7 +271,9 @@ Task<Session::Next> Session::serve() {
   if (rules_ != loop_.rules) rules_ = loop_.rules;
   if (services_ != loop_.services) services_ = loop_.services;
   endpoint_ = rules_->find(request_);
-  const bool leaves = !services_->path().empty() && path_.starts_with('/') && http::may_leave_folder(path_);
+  // A '#' has no place in a target (RFC 9112, section 3.2): some servers read it as a part of the path.
+  const bool leaves = !services_->path().empty() && path_.starts_with('/') &&
+                      (head_.target.find('#') != std::string::npos || http::may_leave_folder(path_));
   if (endpoint_ == nullptr || leaves) {
     served_.outcome = RequestOutcome::refused;
     served_.cause = "path-unclear";
