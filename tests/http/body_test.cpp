@@ -255,6 +255,8 @@ TEST(Body, CompressedBodiesAreComparedByContent) {
   for (const int level : {1, 19}) EXPECT_EQ(fingerprint(rules, {"", zstd(text, level), "zstd"}), plain);
   EXPECT_EQ(fingerprint(rules, {"", zstd("{\"amount\"", 1) + zstd(":100}", 1), "ZSTD"}), plain) << "two frames";
   EXPECT_EQ(fingerprint(rules, {"", zstd(gzip(text, 1), 1), "gzip, zstd"}), plain);
+  const std::string skippable("\x5A\x2A\x4D\x18\x02\x00\x00\x00xx", 10);
+  EXPECT_EQ(fingerprint(rules, {"", skippable + zstd(text) + skippable, "zstd"}), plain);
   EXPECT_EQ(fingerprint(rules, {"", zstd_stream(text, 23), "zstd"}), plain);
   Sent zipped = form("x1");
   zipped.body = gzip(zipped.body, 5);
@@ -269,6 +271,8 @@ TEST(Body, CompressedBodiesAreComparedByContent) {
   cut.pop_back();
   std::string cut_frame = zstd(text);
   cut_frame.pop_back();
+  // A frame of version 0.7 with a raw block: libzstd may read it, and then knows no limit of the window (2^27 bytes).
+  const std::string old_zstd("\x27\xB5\x2F\xFD\x00\x88\x40\x00\x02{}\xC0\x00\x00", 14);
   struct Case {
     std::string body;
     std::string encoding;
@@ -284,6 +288,9 @@ TEST(Body, CompressedBodiesAreComparedByContent) {
                                          {text, "zstd"},
                                          {"", "zstd"},
                                          {zstd_stream(text, 24), "zstd"},  // Its window is too large.
+                                         {old_zstd, "zstd"},
+                                         {zstd(text) + old_zstd, "zstd"},
+                                         {std::string("\x28\xB5\x2F", 3), "zstd"},
                                          {gzip(text), "br"},
                                          {gzip(text), "gzip, br"},
                                          {gzip(text), ""}}) {

@@ -31,7 +31,15 @@ bool inflate(std::string_view bytes, keys::Inflater::Format format, std::size_t 
   return bytes.empty();
 }
 
-// All frames of RFC 8878. HTTP allows a window of 8 MiB (RFC 9659), so that is what one may make us allocate.
+// Of RFC 8878, or skippable. libzstd may read frames of versions before 0.8 too, with windows of any size.
+bool begins_zstd_frame(std::string_view bytes) noexcept {
+  if (bytes.size() < 4) return false;
+  std::uint32_t magic = 0;
+  for (std::size_t i = 4; i-- > 0;) magic = magic << 8U | static_cast<unsigned char>(bytes[i]);
+  return magic == ZSTD_MAGICNUMBER || (magic & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START;
+}
+
+// All frames. HTTP allows a window of 8 MiB (RFC 9659), so that is what one may make us allocate.
 bool inflate_zstd(std::string_view bytes, std::size_t max_bytes, std::string& out) {
   constexpr int window_log = 23;
   struct FreeContext {
@@ -44,7 +52,8 @@ bool inflate_zstd(std::string_view bytes, std::size_t max_bytes, std::string& ou
   std::string piece(ZSTD_DStreamOutSize(), '\0');
   std::size_t more = 1;  // 0: at the end of a frame, and all of it is out.
   bool is_full = true;
-  while (in.pos < in.size || (more != 0 && is_full)) {
+  for (bool is_at_start = true; in.pos < in.size || (more != 0 && is_full); is_at_start = more == 0) {
+    if (is_at_start && !begins_zstd_frame(bytes.substr(in.pos))) return false;
     ZSTD_outBuffer to{piece.data(), piece.size(), 0};
     more = ZSTD_decompressStream(context.get(), &to, &in);
     if (ZSTD_isError(more) != 0 || to.pos > max_bytes - out.size()) return false;
