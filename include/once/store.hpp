@@ -114,7 +114,8 @@ struct Capabilities {
                                   // unfit: other programs may read its records.
   bool seals = false;             // It encrypts what it keeps: see once/seal.hpp.
   bool hands_out = false;         // It has finish_statement().
-  bool expires_itself = false;    // Expired records go without sweep(), or another program is to remove them.
+  bool has_finish_function = false;  // Its database has finish_or_raise(), by which other programs finish records too.
+  bool expires_itself = false;       // Expired records go without sweep(), or another program is to remove them.
 };
 
 // The user's own writes, which a store commits together with a record. Each kind of store has its own types of them:

@@ -24,6 +24,7 @@ class DisabledStore final : public Store {
   [[nodiscard]] Capabilities capabilities() const noexcept override {
     Capabilities all = instead_of_->capabilities();
     all.hands_out = false;
+    all.has_finish_function = false;
     all.tells_time = false;
     return all;
   }

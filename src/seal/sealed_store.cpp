@@ -304,6 +304,7 @@ class SealedStore final : public Store {
     Capabilities out = store_->capabilities();
     // A handed-out finish does not know the revision and the lease that its text would have to be bound to.
     out.hands_out = false;
+    out.has_finish_function = false;
     if (writes_ == SealWrites::clear) return out;
     out.max_record_bytes -= std::min(out.max_record_bytes, overhead);
     out.seals = true;

@@ -15,6 +15,7 @@
 #include <once/stores/sqlite.hpp>
 #include <once/stores/sqlite_transaction.hpp>
 
+#include "../engine/forwarding_store.hpp"
 #include "../sqlite/scratch_directory.hpp"
 #include "http_test.hpp"
 #include "platform/wait.hpp"
@@ -252,7 +253,19 @@ class ServiceFinishTest : public OwnWritesTest {
     return options;
   }
 
-  std::optional<Endpoint> endpoint{std::in_place, engine, options(OnLapse::hold)};
+  // As if its database had finish_or_raise().
+  class WithFinishFunction : public once::testing::ForwardingStore {
+   public:
+    using ForwardingStore::ForwardingStore;
+    [[nodiscard]] Capabilities capabilities() const noexcept override {
+      Capabilities all = inner_->capabilities();
+      all.has_finish_function = true;
+      return all;
+    }
+  };
+
+  Engine finishing{{.store = std::make_shared<WithFinishFunction>(store), .scope = "shop"}};
+  std::optional<Endpoint> endpoint{std::in_place, finishing, options(OnLapse::hold)};
 };
 
 TEST_F(ServiceFinishTest, WhatTheServiceStoredIsTheAnswer) {
@@ -273,7 +286,7 @@ TEST_F(ServiceFinishTest, WhatTheServiceStoredIsTheAnswer) {
       {text_answer(502, "gone"), Fate::hold, created},
   };
   for (const OnLapse on_ambiguous : {OnLapse::hold, OnLapse::takeover}) {
-    endpoint.emplace(engine, options(on_ambiguous));
+    endpoint.emplace(finishing, options(on_ambiguous));
     for (const Case& each : all) {
       const std::string key = std::to_string(&each - all) + (on_ambiguous == OnLapse::hold ? "h" : "t");
       Execution execution = claimed(key);
@@ -298,7 +311,7 @@ TEST_F(ServiceFinishTest, AServiceThatDoesNotFinishIsAnsweredForAsUsual) {
   finished("released", text_answer(201, "ch_2"), Fate::store);
   finished("held", text_answer(502, "gone"), Fate::ambiguous);
   EXPECT_THAT(replay("held").body, HasSubstr("outcome-unknown"));
-  endpoint.emplace(engine, options(OnLapse::takeover));
+  endpoint.emplace(finishing, options(OnLapse::takeover));
   finished("lapsing", text_answer(502, "gone"), Fate::ambiguous);
   EXPECT_THAT(replay("lapsing").body, HasSubstr("in-progress"));
 }
@@ -320,10 +333,18 @@ TEST_F(ServiceFinishTest, AResultThatNobodyCanReadIsAnError) {
   EXPECT_THAT(finished.answer.body, HasSubstr("record-unreadable"));
 }
 
-TEST_F(ServiceFinishTest, AStoreThatCannotHandOutIsRefused) {
-  Engine other({.store = stores::make_memory_store(), .scope = "shop"});
-  EXPECT_THROW(Endpoint(other, options(OnLapse::hold)), Exception);
-  Engine off({.store = stores::make_memory_store(), .scope = "shop", .disabled = true});
+TEST_F(ServiceFinishTest, AStoreThatNoServiceCanFinishInIsRefused) {
+  Engine memory({.store = stores::make_memory_store(), .scope = "shop"});
+  EXPECT_THROW(Endpoint(memory, options(OnLapse::hold)), Exception);
+  // It hands out to its own program, and has no finish_or_raise().
+  Engine sqlite({.store = store, .scope = "shop"});
+  EXPECT_THROW(Endpoint(sqlite, options(OnLapse::hold)), Exception);
+  Endpoint own(sqlite, by_authorization());
+  Opening claimed = own.open(post("k"));
+  EXPECT_FALSE(claimed.execution.hand_out_to_service());
+  EXPECT_EQ(claimed.execution.finish(text_answer(201)).status, 201U);
+  Engine off({.store = finishing.options().store, .scope = "shop", .disabled = true});
+  EXPECT_FALSE(off.options().store->capabilities().has_finish_function);
   Endpoint unprotected(off, options(OnLapse::hold));
   Opening opening = unprotected.open(post("k"));
   EXPECT_FALSE(opening.execution.hand_out_to_service());

@@ -189,7 +189,7 @@ class Execution::State {
   }
 
   bool hand_out_to_service() {
-    if (!claim_ || !engine_.options().store->capabilities().hands_out) return false;
+    if (!claim_ || !engine_.options().store->capabilities().has_finish_function) return false;
     to_service_ = claim_.hand_out();
     return true;
   }
@@ -532,7 +532,8 @@ Endpoint::Endpoint(Engine& engine, Options options)
     : engine_(engine),
       rules_(std::make_shared<const Rules>(with_engine_defaults(std::move(options), engine.options()))) {
   const EngineOptions& own = engine.options();
-  if (rules_->options().service_finish && !own.store->capabilities().hands_out && !own.disabled.value_or(false)) {
+  if (rules_->options().service_finish && !own.store->capabilities().has_finish_function &&
+      !own.disabled.value_or(false)) {
     throw Exception(ErrorKind::misuse, "service_finish: no transaction of a service can finish a record of " +
                                            own.store->name() + "; choose PostgreSQL");
   }

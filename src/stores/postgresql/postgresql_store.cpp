@@ -286,7 +286,8 @@ class PostgresqlStore final : public Store {
             .tells_time = true,
             .default_skew = Millis{2'000},  // After a failover another host's clock tells the time.
             .keeps_compressed = true,
-            .hands_out = true};
+            .hands_out = true,
+            .has_finish_function = true};
   }
 
   [[nodiscard]] std::string name() const override { return core_->name; }

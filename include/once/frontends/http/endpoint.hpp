@@ -99,7 +99,8 @@ class Execution {
   // The same for another process, which makes the statement itself from the claim's key and owner: the service behind a
   // proxy, with Options::service_finish. Its transaction may finish the record until this Execution is finished; finish
   // it as without. If the transaction has, that is what counts, whatever is passed to the finish, and the client gets
-  // what it stored. False: it cannot, because the request is unprotected or the engine is switched off.
+  // what it stored. False: it cannot, because the request is unprotected, the engine is switched off,
+  // or its store is not PostgreSQL.
   [[nodiscard]] bool hand_out_to_service();
 
   // False: another attempt may have begun it. Check it just before the first action. If false, do nothing and call

@@ -125,7 +125,7 @@ struct Options {
   bool send_claim = false;
   // For a proxy: requests with a claim have Once-Stored-Key and Once-Owner, both in hexadecimal digits. With them the
   // service may finish the record in a transaction of its own, by finish_or_raise() of PostgreSQL's schema: see
-  // Execution::hand_out_to_service(). The store must have Capabilities::hands_out.
+  // Execution::hand_out_to_service(). The store must have Capabilities::has_finish_function.
   bool service_finish = false;
 
   // For a proxy: content types, in addition to "text/event-stream", whose answers reach the client as they come:
