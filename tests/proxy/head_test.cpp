@@ -156,6 +156,14 @@ TEST(AnnouncedTrailers, LeaveOutWhatTheRulesGoBy) {
       {"Host", "a"}, {"Trailer", "x-payment-id, X-Sum, X-TENANT, x-version, idempotency-key, host"}};
   EXPECT_EQ(joined(announced_trailers(headers, &rules)), "X-Sum");
   EXPECT_EQ(joined(announced_trailers(headers)), "x-payment-id, X-Sum, X-TENANT, x-version");
+  // Nor what servers take for one of them.
+  EXPECT_EQ(joined(announced_trailers(
+                {{"Host", "a"},
+                 {"Trailer",
+                  "Once_Owner, once.token, X_Forwarded_For, Content_Length, X_Payment_Id, X-Sum, X_Tenant, "
+                  "X_Version, Client_Cert"}},
+                &rules)),
+            "X-Sum");
 }
 
 TEST(HasLookAlike, FindsWhatServersTakeForAnother) {

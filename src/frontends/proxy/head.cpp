@@ -75,6 +75,23 @@ bool is_look_alike(std::string_view name, std::string_view of) {
   return differs;
 }
 
+// Like a header that frames a message, or that the proxy sets. `rules`: or that they use. Null: none.
+bool looks_like_ours(std::string_view name, const http::Options* rules) {
+  static constexpr std::string_view forwarded_for = "X-Forwarded-";
+  static constexpr std::array<std::string_view, 4> always{"Content-Length", "Transfer-Encoding", client_cert,
+                                                          client_cert_chain};
+  // The first letter or the length excludes nearly all.
+  if (text::lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for))
+    return true;
+  if (is_look_alike(name.substr(0, http::claim_prefix.size()), http::claim_prefix)) return true;
+  const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
+  if (std::ranges::any_of(always, looks_like)) return true;
+  if (rules == nullptr || !rules->protect) return false;
+  return (rules->key_is_in_header() && std::ranges::any_of(text::list_members(rules->key_header), looks_like)) ||
+         std::ranges::any_of(rules->principal.reads(), looks_like) ||
+         std::ranges::any_of(rules->fingerprint_headers, looks_like);
+}
+
 bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
@@ -233,22 +250,7 @@ bool expects_continue(const std::vector<HeaderView>& headers) {
 }
 
 bool has_look_alike(const std::vector<HeaderView>& headers, const http::Options& rules) {
-  static constexpr std::string_view forwarded_for = "X-Forwarded-";
-  static constexpr std::array<std::string_view, 4> always{"Content-Length", "Transfer-Encoding", client_cert,
-                                                          client_cert_chain};
-  return std::ranges::any_of(headers, [&](const HeaderView& header) {
-    const std::string_view name = header.name;
-    // The first letter or the length excludes nearly all.
-    if (text::lower(name.front()) == 'x' && is_look_alike(name.substr(0, forwarded_for.size()), forwarded_for))
-      return true;
-    if (is_look_alike(name.substr(0, of_once.size()), of_once)) return true;
-    const auto looks_like = [&](std::string_view other) { return is_look_alike(name, other); };
-    if (std::ranges::any_of(always, looks_like)) return true;
-    if (!rules.protect) return false;
-    return (rules.key_is_in_header() && std::ranges::any_of(text::list_members(rules.key_header), looks_like)) ||
-           std::ranges::any_of(rules.principal.reads(), looks_like) ||
-           std::ranges::any_of(rules.fingerprint_headers, looks_like);
-  });
+  return std::ranges::any_of(headers, [&](const HeaderView& header) { return looks_like_ours(header.name, &rules); });
 }
 
 std::vector<std::string> announced_trailers(const std::vector<HeaderView>& headers, const http::Options* rules) {
@@ -288,8 +290,9 @@ std::vector<std::string> announced_trailers(const std::vector<HeaderView>& heade
     if (!same_name(header.name, "Trailer")) continue;
     for (const std::string_view name : text::list_members(header.value)) {
       const bool good = text::is_token(name) && !contains(of_connection, name) && !contains(only_in_heads, name) &&
-                        !has_prefix(name, "X-Forwarded-") && !has_prefix(name, of_once) &&
-                        !same_name(name, "Idempotency-Key") && !says_whose(name) && !in_head.contains(name);
+                        !has_prefix(name, "X-Forwarded-") && !http::is_about_claim(name) &&
+                        !looks_like_ours(name, rules) && !same_name(name, "Idempotency-Key") && !says_whose(name) &&
+                        !in_head.contains(name);
       if (good) names.emplace_back(name);
     }
   }
