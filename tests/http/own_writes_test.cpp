@@ -272,6 +272,7 @@ TEST_F(ServiceFinishTest, WhatTheServiceStoredIsTheAnswer) {
   const Answer created = text_answer(201, "ch_1", {{"Location", "/charges/1"}});
   Answer with_cookie = created;
   with_cookie.headers.push_back({"Set-Cookie", "seen=1"});
+  const Answer same = text_answer(201, "ch_1", {{"Date", "now"}, {"location", "/charges/1"}, {"Once-Owner", "00"}});
   struct Case {
     Answer answered;
     Fate fate;
@@ -279,6 +280,10 @@ TEST_F(ServiceFinishTest, WhatTheServiceStoredIsTheAnswer) {
   };
   const Case all[] = {
       {with_cookie, Fate::store, with_cookie},
+      {same, Fate::store, same},
+      {text_answer(201, "ch_1", {{"Location", "/charges/2"}}), Fate::store, created},
+      {text_answer(201, "ch_1", {{"Location", "/charges/1"}, {"Location", "/charges/1"}}), Fate::store, created},
+      {text_answer(201, "ch_1"), Fate::store, created},
       {text_answer(200, "another text"), Fate::store, created},
       {text_answer(500, "log is full"), Fate::store, created},
       {text_answer(409, "busy"), Fate::release, created},

@@ -13,6 +13,7 @@
 #include <once/error.hpp>
 
 #include "engine/tenant.hpp"
+#include "frontends/http/headers.hpp"
 #include "platform/wait.hpp"
 #include "text/json.hpp"
 
@@ -287,6 +288,15 @@ class Execution::State {
     });
   }
 
+  // Whether it is the answer that the service sent, without headers that are not kept.
+  [[nodiscard]] bool is_answer_kept_as(const Answer& stored) const {
+    const std::vector<HeaderView> own = storable(answer_.headers, rules_->options().never_store).headers;
+    return stored.status == answer_.status && stored.body == answer_.body &&
+           std::ranges::is_permutation(stored.headers, own, [](const auto& a, const auto& b) {
+             return same_name(a.name, b.name) && a.value == b.value;
+           });
+  }
+
   // If the service has stored an answer, the client gets that one. If it is the one that we would have stored, it has
   // headers that are not kept.
   void meet_service(End end, const Finish& finish) {
@@ -297,7 +307,7 @@ class Execution::State {
     if (end == End::store && is_ours) return;
     by_service_ = true;
     Answer stored = rules_->answer_of(*finish.record);
-    if (end == End::store && stored.status == answer_.status && stored.body == answer_.body) return;
+    if (end == End::store && is_answer_kept_as(stored)) return;
     replaced_ = std::move(stored);
   }
 
