@@ -1,6 +1,13 @@
 // What is no request, or might be two: refused with an answer, and the connection closed.
 #include <poll.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include <boost/asio/local/stream_protocol.hpp>
+
+#include "../sqlite/scratch_directory.hpp"
+#include "frontends/proxy/listening.hpp"
 #include "proxy_test.hpp"
 
 namespace once::proxy {
@@ -222,6 +229,33 @@ TEST(ParseListen, TakesAnAddressOrAUnixSocket) {
                                  "unix:" + long_path, std::string("unix:/a\0b", 9)}) {
     EXPECT_THROW(static_cast<void>(parse_listen(bad, "--listen")), Exception) << bad;
   }
+}
+
+TEST(SetMode, IsForSocketsAndFollowsNoLink) {
+  const once::testing::Scratch scratch;
+  const auto mode = [](const std::string& path) {
+    return static_cast<unsigned>(std::filesystem::status(path).permissions());
+  };
+  const std::string path = scratch.file("once.sock");
+  net::io_context io;
+  const net::local::stream_protocol::acceptor listening(io, net::local::stream_protocol::endpoint(path));
+  EXPECT_FALSE(set_mode(path, 0600));
+  EXPECT_EQ(mode(path), 0600U);
+  EXPECT_FALSE(set_mode(path, 0666)) << "whatever the umask";
+  EXPECT_EQ(mode(path), 0666U);
+  const std::string secret = scratch.file("secret");
+  std::ofstream(secret) << "mine";
+  std::filesystem::permissions(secret, std::filesystem::perms::owner_read);
+  const std::string link = scratch.file("link.sock");
+  std::filesystem::create_symlink(secret, link);
+  EXPECT_TRUE(set_mode(link, 0666));
+  EXPECT_TRUE(set_mode(secret, 0666));
+  EXPECT_EQ(mode(secret), 0400U);
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(path, link);
+  EXPECT_TRUE(set_mode(link, 0600));
+  EXPECT_EQ(mode(path), 0666U);
+  EXPECT_TRUE(set_mode(scratch.file("none"), 0600));
 }
 
 TEST(ParseService, TakesAUrlWithOrWithoutAPath) {

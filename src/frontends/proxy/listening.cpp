@@ -93,6 +93,17 @@ void SocketFile::remove() noexcept {
   lock_.reset();
 }
 
+error_code set_mode(const std::string& path, unsigned mode) {
+  const auto failed = [](int number) { return error_code(number, boost::system::system_category()); };
+  const Fd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat there {};
+  if (!file || ::fstat(file.get(), &there) != 0) return failed(errno);
+  if (!S_ISSOCK(there.st_mode)) return failed(ENOTSOCK);
+  // No chmod of Linux before 6.6 takes such a descriptor, or stops at a link.
+  const std::string same = "/proc/self/fd/" + std::to_string(file.get());
+  return ::chmod(same.c_str(), mode) == 0 ? error_code() : failed(errno);
+}
+
 Acceptor listen_on(const Address& address, unsigned mode, net::io_context& io, SocketFile& file) {
   file = SocketFile(address.socket);
   const Stream::endpoint endpoint(net::local::stream_protocol::endpoint(address.socket));
@@ -103,7 +114,7 @@ Acceptor listen_on(const Address& address, unsigned mode, net::io_context& io, S
   if (!error) {
     file.made();
     // Nobody can connect before listen(2).
-    if (::chmod(address.socket.c_str(), mode) != 0) error = error_code(errno, boost::system::system_category());
+    error = set_mode(address.socket, mode);
   }
   if (!error) acceptor.listen(net::socket_base::max_listen_connections, error);
   if (error) {

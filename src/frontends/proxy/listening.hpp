@@ -33,6 +33,9 @@ class SocketFile {
   ino_t number_ = 0;  // 0: not made.
 };
 
+// Of a socket's file. Anything else is left as it is, and is an error: a link, or a file that took its place.
+error_code set_mode(const std::string& path, unsigned mode);
+
 // Throws Exception(unavailable). Resolves a name, which blocks.
 Acceptor listen_on(const Address& address, net::io_context& io);
 // The same for Address::socket.
