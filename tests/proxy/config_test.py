@@ -123,6 +123,21 @@ class Config(ProxyCase):
         shown = json.loads(self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--json"), 64).stdout)
         self.assertEqual((shown["valid"], len(shown["complaints"]), shown["complaints"][0]["line"]), (False, len(lines), 5))
         self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--no-files"), 0)
+        own = ('upstream = "https://pay:9000"', "no-principal = true")
+        self.write(f'listen = "unix:{self.dir}/gone/once.sock"', *own)
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 64, b"",
+                    f"once: proxy.toml:1:10: listen: {self.dir}/gone is no directory".encode())
+        self.write(f'listen = "unix:{self.dir}/once.sock"', *own, 'listen-mode = "0600"')
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
+        self.write('listen = "127.0.0.1:0"', *own, 'listen-mode = "0600"')
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 64, b"", b"once: listen_mode is of a Unix socket")
+        # What the start refuses.
+        for store in ('store = "sqlite:new.db"', 'store = "dynamodb:t"', ""):
+            for lines in (("service-finish = true", store), (store, "[[route]]", 'path = "/charges"', "service-finish = true")):
+                self.write('listen = "127.0.0.1:0"', *own, *lines)
+                self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 64, b"", b"service-finish: only a service")
+        self.write('listen = "127.0.0.1:0"', *own, "service-finish = true", 'store = "postgresql:///bank"')
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
         self.write(*settings, 'admin-token-file = "good.token"', 'access-log = "access.log"', f'store = "sqlite:{self.dir}/new.db"')
         self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
         self.assertEqual([name for name in ("access.log", "new.db") if self.path(name).exists()], [])

@@ -202,6 +202,7 @@ TEST_F(ProxyTest, OptionsAreChecked) {
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.timeouts.body = Millis{0}; }), ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.max_head_bytes = 10; }), ErrorKind::misuse);
   EXPECT_EQ(refuses([](ProxyOptions& o) { o.threads = 1'000; }), ErrorKind::misuse);
+  EXPECT_EQ(refuses([](ProxyOptions& o) { o.listen_mode = 0600; }), ErrorKind::misuse) << "there is no file";
   start(counting());
   EXPECT_EQ(refuses([&](ProxyOptions& o) { o.listen.port = proxy->port(); }), ErrorKind::unavailable);
 }

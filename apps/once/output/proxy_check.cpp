@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include <once/error.hpp>
+#include <once/platform/environment.hpp>
 
 #include "operators/admin_token.hpp"
 #include "output/report.hpp"
@@ -121,6 +123,7 @@ void check_files(const Given& given, const ProxySettings& settings, std::vector<
   require_file("upstream-ca", settings.proxy.upstream_ca_file);
   attempt("admin-token-file", [&] { const AdminToken token(settings.admin_token_file, "--admin-token-file"); });
   attempt("metrics-token-file", [&] { const AdminToken token(settings.metrics_token_file, "--metrics-token-file"); });
+  if (!settings.proxy.listen.socket.empty()) require_folder("listen", settings.proxy.listen.socket);
   if (settings.access_log != "-" && settings.access_log != "none") require_folder("access-log", settings.access_log);
   if (!settings.audit_log.empty()) require_folder("audit-log", settings.audit_log);
   constexpr std::string_view sqlite = "sqlite:";
@@ -128,6 +131,12 @@ void check_files(const Given& given, const ProxySettings& settings, std::vector<
   if (url.starts_with(sqlite) && url.find("create_directories=1") == std::string_view::npos &&
       url.find('%') == std::string_view::npos) {
     require_folder("store", url.substr(sqlite.size(), url.find('?') - sqlite.size()));
+  }
+  const bool finishes =
+      settings.rules.otherwise.service_finish ||
+      std::ranges::any_of(settings.rules.routes, [](const http::Route& route) { return route.options.service_finish; });
+  if (finishes && !url.starts_with("postgresql:") && !url.starts_with("postgres:") && !is_disabled_by_environment()) {
+    complain("service-finish", "only a service that shares a PostgreSQL store can finish a record: see --store");
   }
 }
 

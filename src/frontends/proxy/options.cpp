@@ -71,6 +71,9 @@ void check(const ProxyOptions& options) {
     }
   }
   if (options.listen_mode > 0777) throw misuse("the mode of the Unix socket must be 0 to 0777");
+  if (options.listen_mode != ProxyOptions().listen_mode && !options.listen.host.empty()) {
+    throw misuse("listen_mode is of a Unix socket's file: listen on unix:PATH, or restrict an address by other means");
+  }
   const std::string& path = options.health_path;
   if (!path.empty() && (!path.starts_with('/') || path.find_first_of(" \r\n\t") != std::string::npos)) {
     throw misuse("the path for health checks must begin with a slash and have no blanks");
