@@ -17,7 +17,7 @@ from harness import Case
 FAKE = os.environ.get("ONCE_FAKE_DYNAMODB")
 FAR_S = 4_000_000_000  # The year 2096.
 PAST_S = 1_600_000_000  # 2020.
-COUNTS = ("rows", "inserted", "decided", "already", "expired", "left_out", "conflicts", "refused")
+COUNTS = ("rows", "inserted", "decided", "already", "expired", "left_out", "may_run", "conflicts", "refused")
 
 
 class Import(Case):
@@ -159,7 +159,12 @@ class Articles(Import):
 
     def test_expired_rows_are_counted_and_can_be_kept(self):
         source = self.lines(article("a", "COMPLETED", response=1, expiry=PAST_S))
-        self.counted(self.bring(source, "--preset", "article"), rows=1, expired=1)
+        for options in ([], ["--dry-run"]):  # Whether the old program compares the expiry is not known.
+            report = self.bring(source, "--preset", "article", *options, code=1)
+            self.counted(report, rows=1, expired=1)
+            self.assertIn("1 rows had expired, and their operations can run again", report["warnings"][0])
+        self.expect(self.once("import", source, self.store, "--preset", "article", text=True), 1, stderr="add --expired skip")
+        self.counted(self.bring(source, "--preset", "article", "--expired", "skip"), rows=1, expired=1)
         self.expect(self.once("show", "--key", "a"), 239)
         self.counted(self.bring(source, "--preset", "article", "--expired", "keep", "--retention", "1h"), rows=1, inserted=1)
         self.expect(self.run_again("a"), 0, stdout="1")
@@ -167,7 +172,7 @@ class Articles(Import):
     def test_states_can_be_chosen(self):
         source = self.lines(article("a", "FAILED"), article("b", "Archived", response=2), article("c", "COMPLETED", response=3))
         report = self.bring(source, "--preset", "article", "--may-run", "failed", "--completed", "archived,COMPLETED")
-        self.counted(report, rows=3, inserted=2, left_out=1)
+        self.counted(report, rows=3, inserted=2, may_run=1)
         self.expect(self.run_again("b"), 0, stdout="2")
         self.expect(self.run_again("a"), 0, stdout="new result\n")
 
@@ -179,6 +184,51 @@ class Articles(Import):
             self.assertIn("a row before it has the same key", report["problems"][0]["why"])
         self.counted(self.bring(self.lines(*rows), "--preset", "article", "--scope-from", "user"), rows=2, inserted=2)
         self.expect(self.run_again("k", "--scope", "bob"), 0, stdout="1")
+
+    def test_of_several_expiries_the_latest_counts(self):
+        """One of them may be the lock's."""
+        rows = [{"id": "a", "status": "COMPLETED", "expiresAt": PAST_S, "ttl": FAR_S}, {"id": "b", "status": "COMPLETED", "ttl": FAR_S},
+                {"id": "c", "status": "COMPLETED", "expiry": None, "ttl": PAST_S}, {"id": "d", "status": "COMPLETED", "expiry": "soon", "ttl": FAR_S}]
+        self.counted(self.bring(self.lines(*rows), "--preset", "article", code=1), rows=4, inserted=3, refused=1)
+        self.assertEqual(self.show("a")["expires_at"], "2096-10-02T07:06:40.000Z")
+        self.assertIsNone(self.show("c")["expires_at"])  # One column says that there is none.
+        for key in "abc":
+            self.expect(self.run_again(key), 246)
+
+    def test_a_preset_does_not_guess(self):
+        rows = [{"pk": "order-17", "id": "7f3a", "status": "DONE"}, {"idempotencyKey": None, "id": "7f3a", "status": "DONE"},
+                {"id": "a", "status": "DONE", "response": None, "data": {"request": 1}},
+                {"id": "b", "status": None, "state": "DONE"}, {"id": "c", "status": "DONE", "data": 5}]
+        report = self.bring(self.lines(*rows), "--preset", "article", code=1)
+        self.counted(report, rows=5, inserted=1, refused=4)
+        self.assertEqual([problem["why"].rpartition(": ")[2] for problem in report["problems"]],
+                         ["say --key", "say --key", "say --result", "say --state"])
+        self.expect(self.run_again("c"), 0, stdout="5")
+        report = self.bring(self.lines(*rows[:3]), "--preset", "article", "--key", "one of idempotencyKey, pk", "--result", "response", code=1)
+        self.counted(report, rows=3, inserted=1, refused=2)
+        rows = [{"key": "a", "idempotency_key": "b", "response_code": 200}, {"key": "a", "response_code": 200, "status_code": 201}]
+        report = self.bring(self.lines(*rows), "--preset", "rails", code=1)
+        self.assertEqual([problem["why"].rpartition(": ")[2] for problem in report["problems"]], ["say --key", "say --http-status"])
+
+    def test_times_that_decide_nothing_refuse_nothing(self):
+        rows = [article("a", "IN_PROGRESS", expiry="soon", createdAt="yesterday"), article("b", "COMPLETED", completedAt="then", response=1)]
+        self.counted(self.bring(self.lines(*rows), "--preset", "article"), rows=2, inserted=2)
+        self.expect(self.run_again("a"), 242)
+        self.expect(self.run_again("b"), 0, stdout="1")
+        self.assertIn('--created selects "yesterday": it is not a time', self.show("a")["note"])
+
+    def test_standard_input_decides_nothing(self):
+        """Two streams cannot be told apart."""
+        for status, code in (("IN_PROGRESS", 0), ("IN_PROGRESS", 0), ("COMPLETED", 1)):
+            done = self.once("import", "jsonl:-", self.store, "--preset", "article", text=True, input=json.dumps(article("a", status)))
+            self.expect(done, code)
+        self.expect(self.run_again("a"), 242)
+
+    def test_a_store_that_cannot_be_reached_ends_a_dry_run(self):
+        source = self.lines(article("a", "COMPLETED"))
+        done = self.once("import", "-n", source, "postgresql://bob:s3cr3t@127.0.0.1:1/x", "--preset", "article", text=True)
+        self.expect(done, 243)
+        self.assertNotIn("s3cr3t", done.stdout + done.stderr)
 
     def test_dry_run_changes_nothing_and_shows_samples(self):
         source = self.lines(*[article(f"order-{n}", "COMPLETED", response=n) for n in range(5)])
@@ -225,13 +275,34 @@ class Mapping(Import):
         self.counted(report, rows=3, inserted=1, left_out=1, refused=1)
         self.expect(self.run_again("order-1"), 246)
         self.assertEqual(self.bring(self.lines(rows[1]), *options, "--where", "pk", code=1)["refused"], 1)
+        # A mistake in --where does not drop rows in silence.
+        report = self.bring(self.lines(*rows[:1]), *options, "--where", "kind == 'order'", code=1)
+        self.counted(report, rows=1, left_out=1)
+        self.assertEqual(report["warnings"], ["--where names 'kind', which no row has", "--where leaves out every row"])
+        report = self.bring(self.lines(rows[0]), *options, "--where", "pk > `5`", code=1)
+        self.assertEqual(report["problems"][0]["why"], "--where selects nothing in it")
+
+    def test_keys_that_a_database_takes_as_equal_are_refused(self):
+        rows = [{"k": key, "s": "x"} for key in ("a ", " b", "c\t", 10, 1.5)]
+        options = ("--key", "k", "--state", "s", "--completed", "x")
+        self.path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) +
+                                           "".join(f'{{"k": {number}, "s": "x"}}\n' for number in ("1.0", "1e2", "-0", "1.50")))
+        for more in ([], ["--hash", "sha256"]):
+            report = self.bring(f"jsonl:{self.path('rows.jsonl')}", *options, *more, code=1)
+            self.assertEqual([problem["row"] for problem in report["problems"]][:3], ["line 1", "line 2", "line 3"])
+            self.assertEqual(report["refused"], 3 if more else 7)
+        self.assertIn("with a blank at its beginning or end", report["problems"][0]["why"])
+        self.assertEqual(self.bring(self.lines({"k": "a", "u": "b ", "s": "x"}), *options, "--scope-from", "u", code=1)["refused"], 1)
 
     def test_times_in_every_form(self):
         in_2040 = "2040-01-01T00:00:00.000Z"
         times = [(2208988800, in_2040), ("2208988800", in_2040), (2208988800.9, "2040-01-01T00:00:00.900Z"),
                  (2208988800000, in_2040), (2208988800000000, in_2040), (2208988800000000000, in_2040),
-                 ("2040-01-01T00:00:00Z", in_2040), ("2040-01-01 00:00:00+00", in_2040), ("2040-01-01 02:00:00.5+0200", in_2040),
+                 ("2040-01-01T00:00:00Z", in_2040), ("2040-01-01 00:00:00+00", in_2040), ("2040-01-01 02:00:00.5+0200", "2040-01-01T00:00:00.500Z"),
                  ("2040-01-01 02:00:00 +02:00", in_2040), ("2040-01-01 00:00:00 UTC", in_2040),
+                 # Fractions are rounded up.
+                 (2208988800.0001, "2040-01-01T00:00:00.001Z"), ("2040-01-01T00:00:00.9990001Z", "2040-01-01T00:00:01.000Z"),
+                 ("2040-01-01T00:00:00.123000Z", "2040-01-01T00:00:00.123Z"), ("infinity", "never"),
                  (0, "never"), (None, "never"), ("", "never"), (253402300799, "never"), (9999999999999999, "2286-11-20T17:46:40.000Z"),
                  (253402300799000, "never")]
         source = self.lines(*[{"k": str(number), "at": at} for number, (at, _) in enumerate(times)])
@@ -239,10 +310,10 @@ class Mapping(Import):
         samples = self.bring(source, *options)["samples"]
         self.assertEqual([sample["becomes"].rpartition(", ")[2] for sample in samples],
                          ["never expires" if until == "never" else f"expires {until}" for _, until in times])
-        wrong = [17, -5, True, "tomorrow", "2040-01-01", "2040-01-01T00:00:00", {"at": 1}, 1e300]
+        wrong = ["-infinity", 17, -5, True, "tomorrow", "2040-01-01", "2040-01-01T00:00:00", {"at": 1}, 1e300]
         source = self.lines(*[{"k": str(number), "at": at} for number, at in enumerate(wrong)])
         report = self.bring(source, *options, code=1)
-        self.counted(report, rows=8, refused=7, inserted=1)  # The largest is later than any date.
+        self.counted(report, rows=9, refused=8, inserted=1)  # The largest is later than any date.
 
     def test_results_as_they_are_wanted(self):
         rows = [{"k": "a", "r": '{"a": 1}'}]
@@ -266,7 +337,6 @@ class Mapping(Import):
         self.refused(named, "say which rows to read", source="sqlite:old.db")
         self.refused(named, "use dynamodb://TABLE", source="mongodb://x")
         self.refused(("--key", "[", "--state", "s", "--completed", "x"), "--key")
-        self.refused((*named, "--resume", "r", "--dry-run"), "--resume does not go with --dry-run")
         self.expect(self.once("import", self.lines(), "memory:", *named, text=True), 64, stderr="exists only in this process")
         self.assertFalse(self.path("once.db").exists())
 
@@ -292,26 +362,34 @@ class Csv(Import):
         self.expect(done, 0)
         self.expect(self.run_again("a"), 246)
 
-    def test_goes_on_where_it_stopped(self):
+    def test_what_was_read_before_a_fault_is_imported_and_reported(self):
         rows = [f"order-{n:04},done\n" for n in range(700)]
-        broken = "k,s\n" + "".join(rows) + '"last-one,done\n'
-        self.path("rows.csv").write_text(broken)
+        self.path("rows.csv").write_text("k,s\n" + "".join(rows) + '"last-one,done\n')
         source = f"csv:{self.path('rows.csv')}"
-        options = ("--key", "k", "--state", "s", "--completed", "done", "--no-result", "empty", "--resume", "mark")
+        options = ("--key", "k", "--state", "s", "--completed", "done", "--no-result", "empty")
+        report = self.bring(source, *options, code=64)
+        self.counted(report, rows=700, inserted=700)
+        self.assertEqual(report["outcome"], "stopped")
         done = self.once("import", source, self.store, *options, text=True)
         self.expect(done, 64, stderr="the quote at line 702 of")
-        mark = json.loads(self.path("mark").read_text())
-        self.assertEqual((mark["rows"], mark["inserted"]), (500, 500))
-        # Another mapping, or another file, is another import.
-        self.expect(self.once("import", source, self.store, *options, "--scope", "s", text=True), 64, stderr="belongs to an import")
-        self.path("rows.csv").write_text(broken + "more,done\n")
-        self.expect(self.once("import", source, self.store, *options, text=True), 64, stderr="its size differs")
-        # What was read is not read again: the first row would be inserted under its other name.
-        self.path("rows.csv").write_text(broken.replace('"last', "xlast").replace("order-0000", "order-XXXX"))
-        self.counted(self.bring(source, *options), rows=701, inserted=701)
-        self.assertFalse(self.path("mark").exists())
-        self.expect(self.once("show", "--key", "order-XXXX"), 239)
-        self.expect(self.run_again("xlast-one"), 0, stdout="")
+        self.assertIn("stopped: imported 0 of 700 rows", done.stdout)
+        self.expect(self.run_again("order-0699"), 0, stdout="")
+        # From the start again, when the file is whole.
+        self.path("rows.csv").write_text("k,s\n" + "".join(rows) + "last-one,done\n")
+        self.counted(self.bring(source, *options), rows=701, already=700, inserted=1)
+
+    def test_what_is_not_rfc_4180_is_refused(self):
+        lines = [r'"a","{\"charge\": \"ch_1\"}"', r"b,\N", '"c" ,x', 'd,x"y"', r'e,"x\"', r'f,"\N"', 'g,"say ""x"""']
+        self.path("rows.csv").write_text("k,r\n" + "\n".join(lines) + "\n")
+        report = self.bring(f"csv:{self.path('rows.csv')}", "--key", "k", "--state", "'x'", "--completed", "x", "--result", "r",
+                            "--result-as", "text", code=1)
+        self.counted(report, rows=7, inserted=2, refused=5)
+        self.assertEqual([problem["row"] for problem in report["problems"]], [f"line {n}" for n in range(2, 7)])
+        self.assertIn("write nothing at all for NULL", report["problems"][1]["why"])
+        self.expect(self.run_again("f"), 0, stdout=r"\N")
+        self.expect(self.run_again("g"), 0, stdout='say "x"')
+        self.path("head.csv").write_text('"k" ,r\na,b\n')
+        self.refused(("--key", "k", "--state", "'x'", "--completed", "x"), "the first line of", source=f"csv:{self.path('head.csv')}")
 
 
 class Sqlite(Import):
@@ -336,7 +414,7 @@ class Sqlite(Import):
         self.counted(report, rows=3, inserted=3)
         self.assertEqual((report["completed"], report["unknown"], report["tombstones"]), (2, 1, 1))
         record = self.show("k-1", "--scope", "shop/7")
-        self.assertEqual(record["created_at"], "2026-11-01T10:00:00.000Z")
+        self.assertEqual(record["created_at"], "2026-11-01T10:00:00.123Z")
         self.assertEqual(record["result"]["content_type"], "application/vnd.once.http")
         self.assertEqual(record["result"]["text"],
                          'once-http/1 201 body 8\nContent-Type: application/json\n\n{"id":5}')
@@ -347,14 +425,63 @@ class Sqlite(Import):
     def test_rows_of_a_query_and_values_of_every_kind(self):
         source = self.database("CREATE TABLE t (k INTEGER, r, s TEXT)", "INSERT INTO t VALUES (9007199254740993, 1.5, 'x')",
                                "INSERT INTO t VALUES (2, x'ff00', 'x')", "INSERT INTO t VALUES (3, CAST(x'ff' AS TEXT), 'x')",
-                               "INSERT INTO t VALUES (4, 'four', 'y')")
+                               "INSERT INTO t VALUES (4, 'four', 'y')", "INSERT INTO t VALUES (x'35', 1, 'x')")
         options = ("--query", "SELECT k, r AS result, s FROM t WHERE s = 'x'; ", "--key", "k", "--state", "s", "--completed", "x",
                    "--result", "result")
         report = self.bring(source, *options, code=1)
-        self.counted(report, rows=3, inserted=2, refused=1)
-        self.assertEqual(report["problems"][0]["why"], "'result' is not UTF-8")
+        self.counted(report, rows=4, inserted=1, refused=3)
+        self.assertEqual(report["problems"][1]["why"], "'result' is not UTF-8")
+        # Bytes are no text: neither a result nor a key is Base64 in silence.
+        self.assertIn("'result', which --result reads, is binary", report["problems"][0]["why"])
+        self.assertIn("'k', which --key reads, is binary", report["problems"][2]["why"])
         self.expect(self.run_again("9007199254740993"), 0, stdout="1.5")
-        self.expect(self.run_again("2"), 0, stdout='"/wA="')
+        report = self.bring(source, "--query", "SELECT k, s, hex(r) AS result FROM t WHERE k = 2", *options[2:])
+        self.counted(report, rows=1, inserted=1)
+        self.expect(self.run_again("2"), 0, stdout='"FF00"')
+
+    def test_a_query_of_two_statements_is_refused(self):
+        source = self.database("CREATE TABLE a (k TEXT)", "CREATE TABLE b (k TEXT)", "INSERT INTO a VALUES ('a')",
+                               "INSERT INTO b VALUES ('b')")
+        options = ("--key", "k", "--state", "'x'", "--completed", "x")
+        for query in ("SELECT * FROM a; SELECT * FROM b", "SELECT * FROM a; -- more\n SELECT * FROM b", "SELECT * FROM a; nonsense"):
+            self.refused(("--query", query, *options), "more than one statement", source=source)
+        report = self.bring(source, "--query", "SELECT * FROM a; ; -- over; done\n /* SELECT */ ;", *options)
+        self.counted(report, rows=1, inserted=1)
+
+    def test_numbers_are_not_rounded_by_an_expression(self):
+        """1801234567890123457 is 1801234567890123500 as a double, and so is another user's number."""
+        users = (1801234567890123457, 1801234567890123458)
+        source = self.database("CREATE TABLE t (k TEXT, user_id INTEGER, parent TEXT)",
+                               *[f"INSERT INTO t VALUES ('k', {user}, '{{\"id\": {user}}}')" for user in users])
+        options = ("--query", "SELECT * FROM t", "--state", "'x'", "--completed", "x", "--no-result", "null")
+        for more in (("--key", "k", "--scope-from", "join('/', ['shop', to_string(user_id)])"),
+                     ("--key", "to_string(user_id)"), ("--key", "to_string(powertools_json(parent).id)"),
+                     ("--key", "k", "--where", "user_id == `1801234567890123457`"),
+                     ("--key", "[user_id, k]", "--hash", "sha256"), ("--key", "k", "--fingerprint", "to_string(user_id)")):
+            self.counted(self.bring(source, *options, *more, code=1), rows=2, refused=2)
+        report = self.bring(source, *options, "--key", "user_id")  # The number itself keeps its text.
+        self.counted(report, rows=2, inserted=2)
+        for user in users:
+            self.expect(self.run_again(str(user)), 0, stdout="null")
+        report = self.bring(source, "--query", "SELECT k, CAST(user_id AS TEXT) AS user FROM t", *options[2:], "--key", "k",
+                            "--scope-from", "join('/', ['shop', user])")
+        self.counted(report, rows=2, inserted=2)
+        self.expect(self.run_again("k", "--scope", f"shop/{users[0]}"), 0, stdout="null")
+        self.assertEqual(self.runs(), 0)
+
+    def test_sources_are_told_apart(self):
+        source = self.database("CREATE TABLE e1 (id TEXT, status TEXT, response TEXT)", "CREATE TABLE e2 (id TEXT, status TEXT, response TEXT)",
+                               "INSERT INTO e1 VALUES ('o1', 'IN_PROGRESS', NULL)", "INSERT INTO e2 VALUES ('o1', 'COMPLETED', 'other')")
+        self.counted(self.bring(source, "--table", "e1", "--preset", "article"), rows=1, inserted=1)
+        report = self.bring(source, "--table", "e2", "--preset", "article", code=1)
+        self.counted(report, rows=1, conflicts=1)
+        self.assertIn("imported from another source", report["problems"][0]["why"])
+        self.expect(self.run_again("o1"), 242)
+        self.database("UPDATE e2 SET status = 'IN_PROGRESS'")
+        self.assertEqual(self.bring(source, "--query", "SELECT * FROM e2", "--preset", "article", code=1)["conflicts"], 1)
+        self.database("UPDATE e1 SET status = 'COMPLETED', response = 'mine'")
+        self.counted(self.bring(source, "--table", "e1", "--preset", "article"), rows=1, decided=1)
+        self.expect(self.run_again("o1"), 0, stdout='"mine"')
 
     def test_it_is_only_read(self):
         source = self.database("CREATE TABLE t (k TEXT)")
@@ -368,9 +495,9 @@ class Sqlite(Import):
     def test_headers_and_statuses(self):
         source = self.database("CREATE TABLE i (key TEXT, response_status TEXT, response_headers TEXT, response_body TEXT)",
                                "INSERT INTO i VALUES ('a', '404', '[[\"Content-Type\",\"text/plain\"],[\"Link\",\"x\"]]', 'gone')",
-                               "INSERT INTO i VALUES ('b', '999', NULL, NULL)", "INSERT INTO i VALUES ('c', '200', 'x', NULL)")
+                               "INSERT INTO i VALUES ('b', '999', NULL, NULL)", "INSERT INTO i VALUES ('d', '102', NULL, NULL)", "INSERT INTO i VALUES ('c', '200', 'x', NULL)")
         report = self.bring(source, "--table", "i", "--preset", "rails", code=1)
-        self.counted(report, rows=3, inserted=1, refused=2)
+        self.counted(report, rows=4, inserted=1, refused=3)
         self.assertEqual(self.show("a")["result"]["text"],
                          "once-http/1 404 body 4\nContent-Type: text/plain\nLink: x\n\ngone")
 
@@ -420,14 +547,20 @@ class Powertools(Import):
                 {"id": "fn.app.handler#4f5f4713d180fb0cb1041f7caf4faaab", **common},
                 {"id": "fn.app.handler#4f5f4713d180fb0cb1041f7caf4faaac", "status": "INPROGRESS", "expiration": FAR_S,
                  "in_progress_expiration": PAST_S * 1000},
+                {"id": "a#b.handler#4f5f4713d180fb0cb1041f7caf4faaad", **common}, {"id": "idempotency#my-func", **common},
+                {"id": "idempotency#abcd", **common}, {"id": "expired#4f", "status": "COMPLETED", "expiration": PAST_S},
                 {"id": "idempotency#fn", **common, "data": "no JSON"}, {"id": "plain", **common}]
         report = self.bring(self.lines(*rows), "--preset", "powertools-python", code=1)
-        self.counted(report, rows=5, inserted=3, refused=2)
+        self.counted(report, rows=9, inserted=4, expired=1, refused=4)
+        self.assertIn("--key sort_key", report["problems"][0]["why"])
+        self.assertEqual(self.show("b.handler#4f5f4713d180fb0cb1041f7caf4faaad", "--scope", "a")["state"], "completed")
         record = self.show("4f5f4713d180fb0cb1041f7caf4faaaa", "--scope", "fn.app.handler")
         self.assertEqual((record["result"]["text"], record["fingerprint"]),
                          ('{"paid": true}', "0cc175b9c0f1b6a831c399e269772661"))
         self.expect(self.run_again("4f5f4713d180fb0cb1041f7caf4faaab", "--scope", "fn.app.handler"), 0, stdout="null")
         self.expect(self.run_again("4f5f4713d180fb0cb1041f7caf4faaac", "--scope", "fn.app.handler"), 242)
+        self.bring(self.lines(rows[3]), "--preset", "powertools-python", "--scope", "new")
+        self.assertEqual(self.show("4f5f4713d180fb0cb1041f7caf4faaad", "--scope", "new")["state"], "completed")
         self.bring(self.lines({"id": "fn#YQ==", "data": {"n": 1}, **common, "validation": "YQ=="}), "--preset",
                    "powertools-typescript", "--scope", "other")
         record = self.show("YQ==", "--scope", "other")
@@ -442,21 +575,18 @@ class Powertools(Import):
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
-    """A table whose second page cannot be read until it is allowed."""
+    """A table whose second page cannot be read: the service is too busy."""
 
-    allowed = False
     starts = []
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         start = body.get("ExclusiveStartKey")
         Pages.starts.append((start, body["ConsistentRead"]))
-        if start is not None and not Pages.allowed:
-            status, answer = 400, {"__type": "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException", "message": "not now"}
-        elif start is None:
-            status, answer = 200, {"Items": [item("a")], "LastEvaluatedKey": {"id": {"S": "a"}, "n": {"N": "1.50"}}}
+        if start is not None:
+            status, answer = 400, {"__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "message": "not now"}
         else:
-            status, answer = 200, {"Items": [item("b")]}
+            status, answer = 200, {"Items": [item("a")], "LastEvaluatedKey": {"id": {"S": "a"}, "n": {"N": "1.50"}}}
         text = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
@@ -530,20 +660,25 @@ class Dynamodb(Import):
         self.expect(done, 64, stderr="Scan of table 'nothing' at http://127.0.0.1:")
         self.assertIn("ResourceNotFoundException", done.stderr)
 
-    def test_goes_on_where_it_stopped(self):
+    def test_a_page_that_cannot_be_read(self):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
         self.env["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_address[1]}"
-        options = ("--preset", "article", "--resume", "mark")
-        self.expect(self.once("import", "dynamodb://t", self.store, *options, text=True), 64, stderr="not now")
+        report = self.bring("dynamodb://t", "--preset", "article", code=243)
+        self.counted(report, rows=1, inserted=1)
+        self.assertEqual(Pages.starts[:2], [(None, True), ({"id": {"S": "a"}, "n": {"N": "1.50"}}, True)])
         self.expect(self.run_again("a"), 0, stdout=RESPONSE)
-        Pages.allowed = True
-        self.counted(self.bring("dynamodb://t", *options), rows=2, inserted=2)
-        last = {"id": {"S": "a"}, "n": {"N": "1.50"}}
-        self.assertEqual(Pages.starts, [(None, True), (last, True), (last, True)])
-        self.expect(self.run_again("b"), 0, stdout=RESPONSE)
+
+    def test_binary_attributes_are_no_keys_and_no_results(self):
+        self.fake("orders:idempotencyKey")
+        binary = {"B": base64.b64encode(b"x").decode()}
+        self.put("orders", **item("a") | {"response": binary})
+        self.put("orders", **item("b") | {"idempotencyKey": {"S": "b"}, "lockToken": binary})
+        report = self.bring("dynamodb://orders", "--preset", "article", code=1)
+        self.counted(report, rows=2, inserted=1, refused=1)
+        self.assertIn("'response', which --result reads, is binary", report["problems"][0]["why"])
 
     def test_lines_of_an_export(self):
         lines = [{"Item": item("a")}, item("b"), {"Item": {"idempotencyKey": {"Q": "x"}}}, {"Item": {"idempotencyKey": "x"}}]
@@ -595,6 +730,19 @@ if "ONCE_TEST_POSTGRESQL" in os.environ:
             self.counted(self.bring(self.server, *options, "--utc", to=store), rows=2, inserted=1, already=1)
             self.expect(self.run_again("a"), 0, stdout="r")
             self.expect(self.run_again("b"), 246)
+
+        def test_rows_that_a_policy_hides_are_not_left_out(self):
+            self.sql("CREATE TABLE guarded (id text, body bytea); INSERT INTO guarded VALUES ('a', 'x'), ('b', 'x'); "
+                     "ALTER TABLE guarded ENABLE ROW LEVEL SECURITY; ALTER TABLE guarded FORCE ROW LEVEL SECURITY; "
+                     "CREATE POLICY own ON guarded USING (id = 'a'); CREATE ROLE reader; GRANT SELECT ON guarded TO reader; "
+                     "CREATE TABLE other (id text)")
+            named = ("--key", "id", "--state", "'x'", "--completed", "x")
+            self.refused((*named, "--table", "guarded"), "row-level security", source=f"{self.server}?options=-c%20role%3Dreader")
+            self.refused((*named, "--query", "SELECT id FROM other) AS x; SELECT * FROM (SELECT id FROM guarded"),
+                         "cannot insert multiple commands", source=self.server)
+            report = self.bring(self.server, *named, "--query", "SELECT * FROM guarded", "--result", "body", code=1)
+            self.counted(report, rows=2, refused=2)
+            self.assertIn("'body', which --result reads, is binary", report["problems"][0]["why"])
 
         def test_it_is_only_read(self):
             self.sql("CREATE TABLE kept (id text); INSERT INTO kept VALUES ('a')")

@@ -1,18 +1,15 @@
 // once import: brings the records of another program's table into a store.
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
@@ -24,8 +21,8 @@
 #include "output/progress.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "platform/file.hpp"
 #include "settings/access.hpp"
+#include "stores/url.hpp"
 
 namespace once::cli {
 
@@ -40,7 +37,6 @@ struct ImportCommand {
   std::string to;
   MappingOptions mapping;
   std::string retention = "never";
-  std::string resume;  // A file.
   std::optional<std::size_t> samples;
   bool dry_run = false;
   bool json = false;
@@ -50,12 +46,13 @@ struct NamedCount {
   const char* name;
   std::uint64_t ImportCounts::*count;
 };
-constexpr std::array<NamedCount, 12> named_counts{{{"rows", &ImportCounts::rows},
+constexpr std::array<NamedCount, 13> named_counts{{{"rows", &ImportCounts::rows},
                                                    {"inserted", &ImportCounts::inserted},
                                                    {"decided", &ImportCounts::decided},
                                                    {"already", &ImportCounts::already},
                                                    {"expired", &ImportCounts::expired},
                                                    {"left_out", &ImportCounts::left_out},
+                                                   {"may_run", &ImportCounts::may_run},
                                                    {"conflicts", &ImportCounts::conflicts},
                                                    {"refused", &ImportCounts::refused},
                                                    {"completed", &ImportCounts::completed},
@@ -63,68 +60,11 @@ constexpr std::array<NamedCount, 12> named_counts{{{"rows", &ImportCounts::rows}
                                                    {"unknown", &ImportCounts::unknown},
                                                    {"tombstones", &ImportCounts::tombstones}}};
 
-// Where an import stopped, in a file that is there until it ends.
-class ImportMark {
- public:
-  // `work`: names the source, the store and the mapping.
-  ImportMark(std::string file, Sha256 work) : file_(std::move(file)), work_(to_hex(work)) {}
-
-  // Empty: the file is not there.
-  std::string read(ImportCounts& counts) const {
-    constexpr std::size_t max_bytes = std::size_t{1} << 20;
-    std::string text;
-    const int error = read_file(file_, max_bytes, text);
-    if (error == ENOENT) return {};
-    if (error != 0) misuse("cannot read '" + escaped(file_) + "': " + std::strerror(error));
-    const Json json = Json::parse(text, nullptr, false);
-    if (!json.is_object() || !json.contains("position") || !json["position"].is_string() || !json.contains("work")) {
-      misuse("'" + escaped(file_) + "' is not a file of --resume. Nothing was imported");
-    }
-    if (json["work"] != work_) {
-      misuse("'" + escaped(file_) + "' belongs to an import from another source, into another store or with another " +
-             "mapping: name another file, or remove it. Nothing was imported");
-    }
-    for (const auto& [name, count] : named_counts) {
-      if (json.contains(name) && json[name].is_number_unsigned()) counts.*count = json[name].get<std::uint64_t>();
-    }
-    return json["position"].get<std::string>();
-  }
-
-  void write(const std::string& position, const ImportCounts& counts) const {
-    Json json{{"work", work_}, {"position", position}};
-    for (const auto& [name, count] : named_counts) json[name] = counts.*count;
-    const std::string fresh = file_ + ".new";
-    const Fd fd(open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!fd || !write_all(fd.get(), json_text(json)) || fsync(fd.get()) != 0 ||
-        rename(fresh.c_str(), file_.c_str()) != 0) {
-      throw Exception(ErrorKind::unavailable, "cannot write '" + escaped(file_) + "': " + std::strerror(errno));
-    }
-  }
-
-  void remove() const {
-    if (unlink(file_.c_str()) != 0 && errno != ENOENT) {
-      throw Exception(ErrorKind::unavailable, "cannot remove '" + escaped(file_) + "': " + std::strerror(errno));
-    }
-  }
-
- private:
-  const std::string file_;
-  const std::string work_;
-};
-
-// A digest of all that decides what an import does.
-Sha256 work_of(const ImportCommand& command, const MappingOptions& mapping) {
-  Json all = Json::array({command.rows.from, command.to});
-  for (const std::string* const part :
-       {&mapping.preset,      &mapping.key,          &mapping.key_prefix, &mapping.hash,        &mapping.scope,
-        &mapping.scope_from,  &mapping.where,        &mapping.state,      &mapping.completed,   &mapping.failed,
-        &mapping.in_progress, &mapping.may_run,      &mapping.result,     &mapping.result_as,   &mapping.no_result,
-        &mapping.http_status, &mapping.http_headers, &mapping.error,      &mapping.fingerprint, &mapping.expires,
-        &mapping.created,     &mapping.finished,     &mapping.holder,     &mapping.expired,     &command.retention}) {
-    all.push_back(*part);
-  }
-  all.push_back(mapping.utc);
-  return sha256(all.dump());
+// Whether TO is a file that an import would create.
+bool is_missing_file(const std::string& url) {
+  if (!url.starts_with("sqlite:")) return false;
+  struct stat found {};
+  return stat(stores::Url(url).path().c_str(), &found) != 0 && errno == ENOENT;
 }
 
 Json problem_json(const ImportProblem& problem, const char* text) {
@@ -148,38 +88,29 @@ class Import {
   explicit Import(const ImportCommand& command) : command_(command), mapping_(mapping_of(command)) {}
 
   int run() {
-    RowsOptions where = command_.rows;
-    ImportCounts before;
-    std::optional<ImportMark> mark;
-    if (!command_.resume.empty()) {
-      if (command_.dry_run) misuse("--resume does not go with --dry-run, which changes nothing");
-      if (where.from.starts_with("sqlite:") || where.from.starts_with("postgres")) {
-        misuse("--resume is not needed for SQL: run the same command again, and it goes on with what is missing");
-      }
-      mark.emplace(command_.resume, work_of(command_, mapping_.options()));
-      where.position = mark->read(before);
-    }
-    const std::unique_ptr<Rows> rows = open_rows(where);
-    if (mark && where.from.ends_with(":-"))
-      misuse("--resume does not go with standard input, which cannot be read again");
+    const std::unique_ptr<Rows> rows = open_rows(command_.rows);
     Store* const to = open_target();
+    const std::string to_name = to == nullptr ? escaped(command_.to) : to->name();
     Importer importer(mapping_, to,
                       {.from = rows->name(),
+                       .source = rows->source(),
                        .dry_run = command_.dry_run,
                        .samples = command_.samples.value_or(command_.dry_run ? 3 : 0),
                        .clock = system_clock(),
                        .random = system_random()});
-    importer.counts = before;
     Progress progress(command_.dry_run ? "read" : "imported");
-    for (std::vector<Row> some = rows->next(); !some.empty(); some = rows->next()) {
-      importer.take(some);
-      if (const std::string position = rows->position(); mark && !position.empty())
-        mark->write(position, importer.counts);
-      progress.show(importer.counts.rows);
+    try {
+      for (std::vector<Row> some = rows->next(); !some.empty(); some = rows->next()) {
+        importer.take(some);
+        progress.show(importer.counts.rows);
+      }
+    } catch (const Exception&) {  // What was done so far is not lost with the error, which is said behind it.
+      progress.end();
+      report(importer, rows->name(), to_name, true);
+      throw;
     }
     progress.end();
-    if (mark) mark->remove();
-    return report(importer, rows->name(), to == nullptr ? escaped(command_.to) : to->name());
+    return report(importer, rows->name(), to_name, false);
   }
 
  private:
@@ -190,20 +121,17 @@ class Import {
     return options;
   }
 
-  // Null: not there yet, in a dry run.
+  // Null: a file that is not there yet, in a dry run.
   Store* open_target() {
     const StoreOptions options{.url = command_.to, .offload = "none"};
     StoreAccess access;
     if (!command_.dry_run) {
       access = open_access(options, Missing::create);
+    } else if (is_missing_file(command_.to)) {
+      not_looked_ = "it does not exist yet";
+      return nullptr;
     } else {
-      try {
-        access = open_to_look(options);
-      } catch (const Exception& error) {
-        if (error.kind() != ErrorKind::unavailable) throw;
-        not_looked_ = error.what();
-        return nullptr;
-      }
+      access = open_to_look(options);
     }
     if (access.raw_scopes) {
       misuse(
@@ -214,20 +142,43 @@ class Import {
     return access.store.get();  // Kept until the process ends.
   }
 
-  [[nodiscard]] int report(const Importer& importer, const std::string& from, const std::string& to) const {
+  // What an operator should decide, though no row is at fault.
+  [[nodiscard]] std::vector<std::string> warnings_of(const Importer& importer) const {
     const ImportCounts& counts = importer.counts;
-    const int exit_code = counts.conflicts + counts.refused == 0 ? exit_ok : exit_found_problems;
+    std::vector<std::string> warnings;
+    if (counts.expired > 0 && mapping_.options().expired.empty()) {
+      warnings.push_back(
+          std::to_string(counts.expired) +
+          " rows had expired, and their operations can run again. Does the old program compare the expiry, and run "
+          "them "
+          "again too? Then add --expired skip. If it goes by the row alone, --expired keep imports them");
+    }
+    for (const std::string& column : importer.absent_columns()) {
+      if (counts.rows > 0) warnings.push_back("--where names '" + escaped(column) + "', which no row has");
+    }
+    if (counts.rows > 0 && counts.left_out == counts.rows) warnings.emplace_back("--where leaves out every row");
+    return warnings;
+  }
+
+  int report(const Importer& importer, const std::string& from, const std::string& to, bool stopped) const {
+    const ImportCounts& counts = importer.counts;
+    const std::vector<std::string> warnings = warnings_of(importer);
+    const bool is_clean = counts.conflicts + counts.refused == 0 && warnings.empty();
+    const int exit_code = is_clean ? exit_ok : exit_found_problems;
     if (command_.json) {
-      Json json{{"outcome", command_.dry_run ? "would_import" : "imported"}, {"from", from}, {"to", to}};
+      const char* const outcome = stopped ? "stopped" : command_.dry_run ? "would_import" : "imported";
+      Json json{{"outcome", outcome}, {"from", from}, {"to", to}};
       for (const auto& [name, count] : named_counts) json[name] = counts.*count;
       json["problems"] = Json::array();
       for (const ImportProblem& problem : importer.problems()) json["problems"].push_back(problem_json(problem, "why"));
       json["samples"] = Json::array();
       for (const ImportProblem& sample : importer.samples()) json["samples"].push_back(problem_json(sample, "becomes"));
+      json["warnings"] = warnings;
       if (!not_looked_.empty()) json["not_looked"] = not_looked_;
       return print(json_text(json), exit_code);
     }
-    std::string text = std::string(command_.dry_run ? "would import " : "imported ") +
+    std::string text = std::string(stopped ? "stopped: " : "") +
+                       std::string(command_.dry_run ? "would import " : "imported ") +
                        std::to_string(counts.inserted + counts.decided) + " of " + std::to_string(counts.rows) +
                        " rows of " + from + " into " + to + "\n";
     const auto line = [&](std::uint64_t count, const std::string& what) {
@@ -243,14 +194,16 @@ class Import {
     line(counts.decided, "of these were unknown after an earlier import");
     line(counts.already, "were there already");
     line(counts.expired, "had expired, and are not imported (--expired keep imports them)");
-    line(counts.left_out, "were left out, by --where or --may-run");
+    line(counts.left_out, "were left out, by --where");
+    line(counts.may_run, "may run again, by --may-run, and are not imported");
     line(counts.conflicts, "in conflict with what is there. Nothing was changed there");
     line(counts.refused, "refused");
     if (!not_looked_.empty()) text += "TO was not compared: " + not_looked_ + "\n";
     if (!importer.samples().empty()) text += "For example:\n";
     for (const ImportProblem& sample : importer.samples()) text += problem_text(sample);
     const int printed = print(text, exit_code);
-    if (exit_code == exit_ok) return printed;
+    for (const std::string& warning : warnings) say(warning);
+    if (importer.problems().empty()) return printed;
     std::string problems = "NOT imported, so their operations can run again:\n";
     for (const ImportProblem& problem : importer.problems()) problems += problem_text(problem);
     const std::uint64_t more = counts.conflicts + counts.refused - importer.problems().size();
@@ -289,7 +242,7 @@ void add_import(CLI::App& app, Invocation& invocation) {
   command->add_option("--query", options->rows.query, "SQL: a statement that selects the rows");
   command->add_option("--preset", mapping.preset,
                       "A common shape: " + importing::presets_text() + ". Options below replace its parts");
-  const char* const keys = "Keys (EXPR: JMESPath over a row)";
+  const char* const keys = "Keys (EXPR: JMESPath over a row, or \"one of a, b\": the column that it has)";
   command->add_option("--key", mapping.key, "EXPR that selects the key")->group(keys);
   command->add_option("--key-prefix", mapping.key_prefix, "What the selected text begins with, and the key does not")
       ->group(keys);
@@ -310,7 +263,7 @@ void add_import(CLI::App& app, Invocation& invocation) {
   command->add_option("--in-progress", mapping.in_progress, "WORDS of operations that become unknown")->group(states);
   command->add_option("--may-run", mapping.may_run, "WORDS of operations that may run again: not imported")
       ->group(states);
-  command->add_option("--where", mapping.where, "EXPR: rows for which it is not true are left out")->group(states);
+  command->add_option("--where", mapping.where, "EXPR: rows for which it is false are left out")->group(states);
   const char* const results = "Results";
   command->add_option("--result", mapping.result, "EXPR that selects what is replayed")->group(results);
   command
@@ -340,20 +293,18 @@ void add_import(CLI::App& app, Invocation& invocation) {
       ->group(times);
   command
       ->add_option("--expired", mapping.expired,
-                   "Rows that have expired: skip, or keep for --retention (default: skip)")
+                   "Rows that have expired: skip, or keep for --retention (default: skip, and exit with 1)")
       ->group(times);
   command->add_option("--holder", mapping.holder, "EXPR that selects who ran it, for people");
   command->add_flag("-n,--dry-run", options->dry_run, "Read, map and compare, but change nothing");
   command->add_option("--samples", options->samples, "Show so many rows, mapped (default: 3 with --dry-run, else 0)");
-  command->add_option("--resume", options->resume,
-                      "A file that remembers how far the import is: the same command goes on there. It is\n"
-                      "removed at the end");
   command->add_flag("--json", options->json, "Write JSON");
   command->footer(
       "Nothing in TO is overwritten, so an import may be repeated. An operation in progress becomes unknown: it does\n"
       "not run again until an operator decides. Import again when it has ended, and it gets its result. A row that\n"
       "cannot be mapped is refused, and named. The old program must claim nothing more when the new one starts.\n\n"
-      "Exits with 1 if a row was refused or is in conflict with a record of TO: look at each.\n\n"
+      "Exits with 1 if a row was refused or is in conflict with a record of TO, if rows had expired and --expired is\n"
+      "not given, or if --where names a column that no row has: look at each.\n\n"
       "Examples:\n"
       "  once import --dry-run --preset article --scope pay dynamodb://idempotency sqlite:/var/lib/once/once.db\n"
       "  once import --preset rails --table idempotency_keys --scope-from \"join(' ', ['POST', request_path])\"\n"

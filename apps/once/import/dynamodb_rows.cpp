@@ -7,13 +7,13 @@
 #include <once/error.hpp>
 #include <once/stores/dynamodb.hpp>
 
+#include "aws/service_error.hpp"
 #include "import/rows.hpp"
 #include "output/text.hpp"
 #include "platform/wait.hpp"
 #include "stores/open_aws.hpp"
 #include "text/json.hpp"
 #include "text/json_write.hpp"
-#include "text/number.hpp"
 
 namespace once::cli::importing {
 
@@ -29,30 +29,17 @@ std::span<const json::Value> elements_of(const json::Value& value) {
 
 class DynamoDbRows final : public Rows {
  public:
-  // `position`: how many items came before, a blank, and the last one's key.
   explicit DynamoDbRows(const RowsOptions& options)
-      : table_(stores::dynamodb_options(options.from)), transport_(stores::make_dynamodb_transport(table_)) {
-    if (options.position.empty()) return;
-    const auto blank = options.position.find(' ');
-    const auto count = text::parse_whole<std::uint64_t>(options.position.substr(0, blank));
-    if (blank == std::string::npos || !count) misuse("the position in " + name() + " is malformed");
-    count_ = *count;
-    last_ = options.position.substr(blank + 1);
-  }
-
-  std::vector<Row> next() override {
-    std::vector<Row> rows;
-    while (rows.empty() && !over_) rows = page();
-    return rows;
-  }
-
-  [[nodiscard]] std::string position() const override {
-    return last_.empty() ? std::string() : std::to_string(count_) + " " + last_;
-  }
+      : table_(stores::dynamodb_options(options.from)), transport_(stores::make_dynamodb_transport(table_)) {}
 
   [[nodiscard]] std::string name() const override { return "dynamodb:" + table_.table; }
+  [[nodiscard]] std::string source() const override { return name() + " at " + transport_->name(); }
 
  private:
+  void read(std::vector<Row>& rows) override {
+    while (rows.empty() && !over_) rows = page();
+  }
+
   // Maybe without an item, though it is not the last one.
   std::vector<Row> page() {
     std::string body = "{\"TableName\":" + json::quoted(table_.table) + ",\"ConsistentRead\":true";
@@ -77,6 +64,7 @@ class DynamoDbRows final : public Rows {
     Row row{.json = {}, .name = "item " + std::to_string(++count_), .problem = {}};
     try {
       row.json = plain_item(item);
+      row.binary = binary_attributes(item);
     } catch (const Exception& error) {
       if (error.kind() != ErrorKind::misuse) throw;
       row.problem = error.what();
@@ -90,6 +78,13 @@ class DynamoDbRows final : public Rows {
     if (message.empty()) message = answer.member("Message").string_or_empty();
     const std::string_view name_of_type =
         type.substr(type.rfind('#') == std::string_view::npos ? 0 : type.rfind('#') + 1);
+    const bool may_pass =
+        aws::remedy_for(name_of_type, status) == aws::Remedy::slow_down || status >= 500 || status == 429;
+    if (may_pass) {
+      throw Exception(ErrorKind::unavailable, "Scan of table '" + table_.table + "' at " + transport_->name() +
+                                                  ": HTTP " + std::to_string(status) + " " + escaped(name_of_type) +
+                                                  ": " + escaped(message) + ". Import again later");
+    }
     throw Exception(ErrorKind::misuse, "Scan of table '" + table_.table + "' at " + transport_->name() + ": HTTP " +
                                            std::to_string(status) + " " + escaped(name_of_type) + ": " +
                                            escaped(message) + ". The import needs the permission dynamodb:Scan");

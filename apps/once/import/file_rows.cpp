@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory_resource>
 #include <optional>
 #include <utility>
@@ -17,7 +18,6 @@
 #include "text/ascii.hpp"
 #include "text/json.hpp"
 #include "text/json_write.hpp"
-#include "text/number.hpp"
 #include "text/utf8.hpp"
 
 namespace once::cli::importing {
@@ -27,11 +27,9 @@ namespace {
 namespace json = text::json;
 
 constexpr std::size_t block_bytes = std::size_t{256} * 1024;
-constexpr std::size_t rows_at_once = 500;                             // Returned by one call of next() …
-constexpr std::size_t bytes_at_once = std::size_t{4} * 1024 * 1024;   // … and about so many bytes.
 constexpr std::size_t max_row_bytes = std::size_t{64} * 1024 * 1024;  // A larger one is a file of another kind.
 
-// The bytes of a file, one at a time, with the place and the line.
+// The bytes of a file, one at a time, with the line.
 class Bytes {
  public:
   explicit Bytes(std::string path) : path_(std::move(path)) {
@@ -46,14 +44,13 @@ class Bytes {
       throw Exception(ErrorKind::unavailable, "cannot open " + name() + ": " + std::strerror(errno));
     }
     if (S_ISDIR(found.st_mode)) misuse(name() + " is a directory");
-    is_seekable_ = S_ISREG(found.st_mode);
-    size_ = static_cast<std::uint64_t>(found.st_size);
   }
 
   [[nodiscard]] std::string name() const { return path_ == "-" ? "standard input" : "'" + escaped(path_) + "'"; }
-  [[nodiscard]] bool is_file() const noexcept { return is_seekable_; }
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  [[nodiscard]] std::uint64_t place() const noexcept { return begin_ + at_; }
+  // The file's whole path. Empty for standard input.
+  [[nodiscard]] std::string source() const {
+    return path_ == "-" ? path_.substr(1) : std::filesystem::absolute(path_).lexically_normal().string();
+  }
   [[nodiscard]] std::uint64_t line() const noexcept { return line_; }
 
   // The next byte, or -1 at the end.
@@ -69,21 +66,12 @@ class Bytes {
     return byte;
   }
 
-  void go_to(std::uint64_t place, std::uint64_t line) {
-    if (lseek(fd_, static_cast<off_t>(place), SEEK_SET) < 0) fail();
-    begin_ = place;
-    line_ = line;
-    block_.clear();
-    at_ = 0;
-  }
-
  private:
   [[noreturn]] void fail() const {
     throw Exception(ErrorKind::unavailable, "cannot read " + name() + ": " + std::strerror(errno));
   }
 
   bool fill() {
-    begin_ += block_.size();
     block_.resize(block_bytes);
     at_ = 0;
     ssize_t count = 0;
@@ -98,9 +86,6 @@ class Bytes {
   const std::string path_;
   Fd file_;
   int fd_ = -1;
-  bool is_seekable_ = false;
-  std::uint64_t size_ = 0;
-  std::uint64_t begin_ = 0;  // Of block_.
   std::string block_;
   std::size_t at_ = 0;
   std::uint64_t line_ = 1;
@@ -110,47 +95,26 @@ class FileRows : public Rows {
  public:
   explicit FileRows(const std::string& path) : bytes_(path) {}
 
-  std::vector<Row> next() override {
-    std::vector<Row> rows;
+  [[nodiscard]] std::string name() const override { return bytes_.name(); }
+  [[nodiscard]] std::string source() const override { return bytes_.source(); }
+
+ protected:
+  void read(std::vector<Row>& rows) override {
     std::size_t bytes = 0;
     while (rows.size() < rows_at_once && bytes < bytes_at_once) {
-      std::optional<Row> row = read();
-      if (!row) break;
+      std::optional<Row> row = read_row();
+      if (!row) return;
       bytes += row->json.size();
       rows.push_back(std::move(*row));
     }
-    return rows;
   }
 
-  // "size of the file, place, line".
-  [[nodiscard]] std::string position() const override {
-    if (!bytes_.is_file()) return {};
-    return std::to_string(bytes_.size()) + " " + std::to_string(bytes_.place()) + " " + std::to_string(bytes_.line());
-  }
-
-  [[nodiscard]] std::string name() const override { return bytes_.name(); }
-
- protected:
   // Empty at the end.
-  virtual std::optional<Row> read() = 0;
+  virtual std::optional<Row> read_row() = 0;
 
   void skip_byte_order_mark() {
     if (bytes_.peek() != 0xEF) return;
     for (int k = 0; k < 3; ++k) bytes_.take();
-  }
-
-  void go_to(const std::string& position) {
-    if (position.empty()) return;
-    const auto parts = split(position, ' ');
-    const auto number = [&](std::size_t at) {
-      const auto value = at < parts.size() ? text::parse_whole<std::uint64_t>(parts[at]) : std::nullopt;
-      if (!value) misuse("the position in " + bytes_.name() + " is malformed");
-      return *value;
-    };
-    if (!bytes_.is_file() || number(0) != bytes_.size()) {
-      misuse(bytes_.name() + " is not the file that the import began with: its size differs. Import it from the start");
-    }
-    bytes_.go_to(number(1), number(2));
   }
 
   void check_size(std::size_t bytes) const {
@@ -165,27 +129,28 @@ class FileRows : public Rows {
 
 class CsvRows final : public FileRows {
  public:
-  CsvRows(const std::string& path, const std::string& position) : FileRows(path) {
+  explicit CsvRows(const std::string& path) : FileRows(path) {
     skip_byte_order_mark();
     std::vector<Field> head;
     if (!record(head)) misuse(bytes_.name() + " is empty: its first line must name the columns");
     for (const Field& field : head) {
+      if (!field.problem.empty()) misuse("the first line of " + bytes_.name() + ": " + field.problem);
       if (field.text.empty() || !text::valid_utf8(field.text)) misuse("a column of " + bytes_.name() + " has no name");
       for (const std::string& other : names_) {
         if (other == field.text) misuse(bytes_.name() + " has two columns named '" + escaped(other) + "'");
       }
       names_.push_back(field.text);
     }
-    go_to(position);
   }
 
  private:
   struct Field {
-    std::string text;
+    std::string text = {};
     bool quoted = false;
+    std::string problem = {};  // Not empty: it is not as RFC 4180 has it.
   };
 
-  std::optional<Row> read() override {
+  std::optional<Row> read_row() override {
     skip_line_ends();
     const std::uint64_t line = bytes_.line();
     std::vector<Field> fields;
@@ -194,6 +159,9 @@ class CsvRows final : public FileRows {
     if (fields.size() != names_.size()) {
       row.problem = "it has " + std::to_string(fields.size()) + " fields, and the first line names " +
                     std::to_string(names_.size());
+    }
+    for (const Field& field : fields) {
+      if (!field.problem.empty()) row.problem = "a field " + field.problem;
     }
     for (std::size_t at = 0; at < fields.size() && row.problem.empty(); ++at) {
       const Field& field = fields[at];
@@ -227,11 +195,18 @@ class CsvRows final : public FileRows {
         field.quoted = true;
         bytes_.take();
         quoted(field.text, size);
+        // As MySQL writes {"a": 1}: "{\"a\": 1}".
+        if (field.text.ends_with('\\'))
+          field.problem = "ends with a backslash before its quote: RFC 4180 doubles quotes";
       }
       for (int byte = bytes_.peek(); byte >= 0 && byte != ',' && byte != '\n' && byte != '\r'; byte = bytes_.peek()) {
+        if (field.quoted && field.problem.empty())
+          field.problem = "goes on behind its closing quote: RFC 4180 doubles quotes";
+        if (byte == '"' && field.problem.empty()) field.problem = "has a quote, and does not begin with one";
         field.text += static_cast<char>(bytes_.take());
         check_size(++size);
       }
+      if (!field.quoted && field.text == "\\N") field.problem = "is \\N: write nothing at all for NULL";
       fields.push_back(std::move(field));
       const int end = bytes_.take();
       if (end == ',') continue;
@@ -259,13 +234,10 @@ class CsvRows final : public FileRows {
 
 class LineRows final : public FileRows {
  public:
-  LineRows(const std::string& path, const std::string& position, bool is_export) : FileRows(path), export_(is_export) {
-    skip_byte_order_mark();
-    go_to(position);
-  }
+  LineRows(const std::string& path, bool is_export) : FileRows(path), export_(is_export) { skip_byte_order_mark(); }
 
  private:
-  std::optional<Row> read() override {
+  std::optional<Row> read_row() override {
     for (;;) {
       const std::uint64_t number = bytes_.line();
       std::string line;
@@ -292,6 +264,7 @@ class LineRows final : public FileRows {
       const json::Value item = value.member("Item");
       if (item.kind() != json::Kind::object) misuse("it has no \"Item\", as a line of an export has");
       row.json = plain_item(item);
+      row.binary = binary_attributes(item);
     } catch (const Exception& error) {
       if (error.kind() != ErrorKind::misuse) throw;
       row.problem = error.what();
@@ -304,9 +277,9 @@ class LineRows final : public FileRows {
 
 }  // namespace
 
-std::unique_ptr<Rows> open_file_rows(FileForm form, const std::string& path, const std::string& position) {
-  if (form == FileForm::csv) return std::make_unique<CsvRows>(path, position);
-  return std::make_unique<LineRows>(path, position, form == FileForm::dynamodb_export);
+std::unique_ptr<Rows> open_file_rows(FileForm form, const std::string& path) {
+  if (form == FileForm::csv) return std::make_unique<CsvRows>(path);
+  return std::make_unique<LineRows>(path, form == FileForm::dynamodb_export);
 }
 
 }  // namespace once::cli::importing

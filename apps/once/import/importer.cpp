@@ -65,14 +65,13 @@ bool says_the_same(const Record& there, const Record& wanted) {
          (there.state == State::completed || there.failure == wanted.failure);
 }
 
-bool was_imported(const Record& record) {
-  return std::ranges::any_of(record.history.entries, [](const HistoryEntry& entry) { return entry.what == imported; });
-}
-
-// As an import left it: unknown, and no attempt or operator has changed it since.
-bool is_untouched(const Record& record) {
-  return record.state == State::unknown && record.failure.code == imported && !record.history.entries.empty() &&
-         record.history.entries.back().what == imported;
+// "from sqlite:old.db, source 6b86b273ff34fce1". The digest stands for the whole name of the source, in few bytes.
+std::string origin_of(const ImportOptions& options) {
+  constexpr std::size_t max_name_bytes = 200;
+  constexpr std::size_t digest_bytes = 16;
+  const std::string from = "from " + clean_text(options.from, max_name_bytes);
+  if (options.source.empty()) return from;
+  return from + ", source " + to_hex(sha256(options.source)).substr(0, digest_bytes);
 }
 
 std::string in_words(const Record& record, Time now) {
@@ -96,7 +95,26 @@ std::string sample_text(const Record& record) {
 }  // namespace
 
 Importer::Importer(const Mapping& mapping, Store* to, ImportOptions options)
-    : mapping_(mapping), to_(to), options_(std::move(options)) {}
+    : mapping_(mapping),
+      to_(to),
+      options_(std::move(options)),
+      origin_(origin_of(options_)),
+      absent_(mapping.where_columns()) {}
+
+// Another source may use the same key for another operation.
+bool Importer::was_imported_from_here(const Record& record) const {
+  return !options_.source.empty() && std::ranges::any_of(record.history.entries, [this](const HistoryEntry& entry) {
+    return entry.what == imported && entry.why == origin_;
+  });
+}
+
+// As an import of this source left it: unknown, and no attempt or operator has changed it since.
+bool Importer::is_untouched(const Record& record) const {
+  return record.state == State::unknown && record.failure.code == imported && was_imported_from_here(record) &&
+         std::ranges::all_of(record.history.entries, [this](const HistoryEntry& entry) {
+           return entry.what == imported && entry.why == origin_;
+         });
+}
 
 std::uint32_t Importer::random_bits() const {
   std::array<std::uint8_t, 4> bytes{};
@@ -109,7 +127,7 @@ void Importer::prepare(Record& record) const {
   options_.random->fill(record.owner.bytes);
   record.token = static_cast<std::uint64_t>(std::max<std::int64_t>(unix_ms(now_), 1));
   record.revision = next_revision(0, random_bits());
-  append(record.history, {.what = std::string(imported), .who = who(), .why = "from " + options_.from, .at = now_});
+  append(record.history, {.what = std::string(imported), .who = who(), .why = origin_, .at = now_});
   if (to_ == nullptr || record.result.placement != Placement::inlined) return;
   if (record_bytes(record) > to_->capabilities().max_record_bytes) make_tombstone(record);
 }
@@ -141,6 +159,7 @@ void Importer::take_some(const std::vector<Row>& rows, std::size_t begin, std::s
   std::vector<Pending> pending;
   for (std::size_t at = begin; at < end; ++at) {
     Mapped mapped = mapping_.map(rows[at], now_, options_.from);
+    std::erase_if(absent_, [&](const std::string& column) { return !mapped.absent.contains(column); });
     switch (mapped.kind) {
       case Mapped::Kind::record:
         if (!keys_.insert(short_digest(mapped.record.key)).second) {
@@ -160,8 +179,10 @@ void Importer::take_some(const std::vector<Row>& rows, std::size_t begin, std::s
         ++counts.expired;
         break;
       case Mapped::Kind::left_out:
-      case Mapped::Kind::may_run:
         ++counts.left_out;
+        break;
+      case Mapped::Kind::may_run:
+        ++counts.may_run;
         break;
       case Mapped::Kind::refused:
         problem(counts.refused, rows[at], {}, std::move(mapped.why));
@@ -222,12 +243,15 @@ void Importer::meet(Pending& pending, const Record& there, std::uint64_t place) 
   }
   const bool decides = is_untouched(there) && wanted.state != State::unknown;
   if (is_expired(there.expires_at, now_) || decides) return replace(pending, there, place, decides);
-  if (says_the_same(there, wanted) || (wanted.state == State::unknown && was_imported(there))) {
+  const bool is_unknown_again = wanted.state == State::unknown && !options_.source.empty();
+  if (is_unknown_again ? was_imported_from_here(there) : says_the_same(there, wanted)) {
     ++counts.already;
     return;
   }
+  const bool is_of_another = there.state == State::unknown && there.failure.code == imported;
   problem(counts.conflicts, *pending.row, wanted.key,
-          "the store has it " + in_words(there, now_) + ", and the row says " + std::string(to_string(wanted.state)));
+          "the store has it " + in_words(there, now_) + (is_of_another ? ", imported from another source" : "") +
+              ", and the row says " + std::string(to_string(wanted.state)));
 }
 
 void Importer::replace(Pending& pending, const Record& there, std::uint64_t place, bool decides) {

@@ -1,12 +1,13 @@
 // Writes the rows of another program's table into a store.
 //
 // Nothing is overwritten but two kinds of records, each on condition that it did not change meanwhile: one that has
-// expired, which counts as none, and one that an earlier import marked unknown and that nobody has touched since, once
-// the row says how the operation ended. So an import may be repeated, and two may run at once.
+// expired, which counts as none, and one that an earlier import of the same source marked unknown and that nobody has
+// touched since, once the row says how the operation ended. So an import may be repeated, and two may run at once.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -21,12 +22,13 @@ namespace once::cli::importing {
 
 // How many rows ended in which way; each row is in one of those before `completed`.
 struct ImportCounts {
-  std::uint64_t rows = 0;       // Read so far: the sum of the next seven.
+  std::uint64_t rows = 0;       // Read so far: the sum of the next eight.
   std::uint64_t inserted = 0;   // Dry run: would be.
   std::uint64_t decided = 0;    // The record of an earlier import was unknown, and now the row says how it ended.
   std::uint64_t already = 0;    // The store had the same record, or one that has been decided since it was imported.
   std::uint64_t expired = 0;    // Not inserted: the row had expired.
-  std::uint64_t left_out = 0;   // Not inserted: by --where or --may-run.
+  std::uint64_t left_out = 0;   // Not inserted: by --where.
+  std::uint64_t may_run = 0;    // Not inserted: by --may-run.
   std::uint64_t conflicts = 0;  // The store has another record under the key, which was left as it is; or so has a
                                 // row before this one.
   std::uint64_t refused = 0;    // Cannot be mapped, or not kept by the store.
@@ -47,6 +49,7 @@ struct ImportProblem {
 
 struct ImportOptions {
   std::string from;      // Rows::name()
+  std::string source;    // Rows::source()
   bool dry_run = false;  // Looks at the store, and changes nothing.
   std::size_t samples = 0;
   std::shared_ptr<Clock> clock = {};
@@ -63,8 +66,9 @@ class Importer {
   // Blocks. Throws Exception: the store's error, if it could not be asked; rows before are inserted and counted.
   void take(const std::vector<Row>& rows);
 
-  // Set it to go on counting from an earlier import.
   ImportCounts counts;
+  // Those of Mapping::where_columns() that no row had.
+  [[nodiscard]] const std::set<std::string>& absent_columns() const noexcept { return absent_; }
   [[nodiscard]] const std::vector<ImportProblem>& problems() const noexcept { return problems_; }
   [[nodiscard]] const std::vector<ImportProblem>& samples() const noexcept {
     return samples_;
@@ -81,13 +85,17 @@ class Importer {
   void replace(Pending& pending, const Record& there, std::uint64_t place, bool decides);
   void count(const Record& record);
   void problem(std::uint64_t& counter, const Row& row, const std::string& key, std::string why);
+  [[nodiscard]] bool was_imported_from_here(const Record& record) const;
+  [[nodiscard]] bool is_untouched(const Record& record) const;
   [[nodiscard]] std::uint32_t random_bits() const;
   void prepare(Record& record) const;
 
   const Mapping& mapping_;
   Store* const to_;
   const ImportOptions options_;
+  const std::string origin_;  // HistoryEntry::why of what it imports.
   Time now_{};
+  std::set<std::string> absent_;
   std::vector<ImportProblem> problems_;
   std::vector<ImportProblem> samples_;
   std::unordered_set<std::uint64_t> keys_;  // Digests of those that were mapped. Eight bytes tell a few billion apart.

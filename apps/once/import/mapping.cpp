@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory_resource>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <once/decide.hpp>
@@ -14,6 +15,7 @@
 #include <once/keys/key_deriver.hpp>
 
 #include "frontends/http/stored_answer.hpp"
+#include "keys/jmespath/expression.hpp"
 #include "keys/jmespath/selector.hpp"
 #include "output/text.hpp"
 #include "text/ascii.hpp"
@@ -41,9 +43,9 @@ constexpr json::Style as_read{.number = append_as_it_is, .order = nullptr};
 
 // ---- Presets.
 
-// Attributes of the articles that build idempotency from a DynamoDB table and a conditional write.
-constexpr std::string_view article_key = "not_null(idempotencyKey, idempotency_key, id, pk)";
-constexpr std::string_view article_expiry = "not_null(expiry, expiration, expiresAt, expires_at, ttl)";
+// Attributes of the articles that build idempotency from a DynamoDB table and a conditional write. See Expression.
+constexpr std::string_view article_key = "one of idempotencyKey, idempotency_key, id, pk";
+constexpr std::string_view article_expiry = "latest of expiry, expiration, expiresAt, expires_at, ttl";
 constexpr std::string_view done_words = "COMPLETED,COMPLETE,DONE,SUCCESS,SUCCEEDED,FINISHED,PROCESSED";
 constexpr std::string_view running_words =
     "IN_PROGRESS,INPROGRESS,IN-PROGRESS,STARTED,PROCESSING,PENDING,LOCKED,RUNNING,CLAIMED";
@@ -63,11 +65,11 @@ struct Preset {
 MappingOptions article() {
   MappingOptions o;
   o.key = article_key;
-  o.state = "not_null(status, state)";
+  o.state = "one of status, state";
   o.completed = done_words;
   o.in_progress = running_words;
   o.failed = failed_words;
-  o.result = "not_null(response, result, data)";
+  o.result = "one of response, result, data";
   o.result_as = "json-any";  // Some keep the value, and some JSON.stringify() of it.
   o.error = "not_null(error, errorMessage, error_message)";
   o.expires = article_expiry;
@@ -79,15 +81,15 @@ MappingOptions article() {
 
 MappingOptions rails() {
   MappingOptions o;
-  o.key = "not_null(idempotency_key, key)";
+  o.key = "one of idempotency_key, key";
   o.state = rails_state;
   o.completed = "completed";
   o.in_progress = "in_progress";
-  o.result = "not_null(response_body, response)";
+  o.result = "one of response_body, response";
   o.result_as = "http";
-  o.http_status = "not_null(response_code, response_status, status_code)";
+  o.http_status = "one of response_code, response_status, status_code";
   o.http_headers = "response_headers";
-  o.expires = "not_null(expires_at, expiry)";
+  o.expires = "latest of expires_at, expiry";
   o.created = "created_at";
   o.utc = true;  // As ActiveRecord stores times, unless it is told otherwise.
   return o;
@@ -104,6 +106,7 @@ MappingOptions powertools(Dialect dialect) {
   o.no_result = "null";
   o.expires = "expiration";
   o.fingerprint = "validation";
+  o.expired = "skip";  // The libraries compare the expiry, and run the function again.
   return o;
 }
 
@@ -140,17 +143,39 @@ std::optional<std::string> plain_text(const Value& value) {
   return std::nullopt;
 }
 
+// Whether a number of the row comes out with its text. What computes with it, or compares it, does so as a double.
+bool keeps_numbers(const keys::Node& node) {
+  using Op = keys::Node::Op;
+  using keys::Function;
+  const bool keeps_text = node.op != Op::call || keys::is_powertools(node.function) ||
+                          node.function == Function::not_null || node.function == Function::join ||
+                          node.function == Function::starts_with || node.function == Function::ends_with;
+  return keeps_text && node.op != Op::comparison &&
+         std::ranges::all_of(node.children, [](const keys::NodePtr& child) { return keeps_numbers(*child); });
+}
+
 class Expression {
  public:
+  // `text`: JMESPath; or "one of a, b", the column of these that the row has; or, for times, "latest of a, b".
   Expression(const std::string& text, const char* option) : option_(option) {
-    if (!text.empty()) selector_.emplace(text, Dialect::native, option);
+    if (text.empty()) return;
+    for (const std::string_view list : {std::string_view("one of "), std::string_view("latest of ")}) {
+      if (!text.starts_with(list)) continue;  // JMESPath has no two words side by side.
+      for (const std::string& name : split(text.substr(list.size()), ',')) names_.emplace_back(text::trim(name));
+      return;
+    }
+    selector_.emplace(text, Dialect::native, option);
+    reads_ = selector_->reads();
+    computes_ = !keeps_numbers(*keys::parse_expression(text, Dialect::native, option).root);
   }
-  [[nodiscard]] bool is_set() const noexcept { return selector_.has_value(); }
+  [[nodiscard]] bool is_set() const noexcept { return selector_.has_value() || !names_.empty(); }
 
   // Null if it is not set, or selects nothing. Refuses the row if the expression fails on it.
   [[nodiscard]] Value operator()(const Value& row, json::Arena& arena) const { return select(row, arena).value; }
   [[nodiscard]] Selection select(const Value& row, json::Arena& arena) const {
+    if (!names_.empty()) return one_of(row);
     if (!selector_) return {};
+    if (computes_) check_what_it_reads(row);
     try {
       return selector_->select(row, arena);
     } catch (const Exception& error) {
@@ -158,11 +183,74 @@ class Expression {
       refuse(error.what());
     }
   }
+  // Of a list of columns: the values of all that the row has.
+  [[nodiscard]] std::vector<Value> all(const Value& row, json::Arena& arena) const {
+    if (names_.empty()) return {(*this)(row, arena)};
+    std::vector<Value> values;
+    for (const json::Member& member : row.members()) {
+      if (std::ranges::find(names_, member.name) != names_.end()) values.push_back(member.value);
+    }
+    return values;
+  }
+  [[nodiscard]] bool reads(std::string_view column) const {
+    return std::ranges::find(names_, column) != names_.end() ||
+           std::ranges::any_of(
+               reads_, [&](const keys::Selector::Path& path) { return path.empty() || path.front() == column; });
+  }
+  // Those that it names.
+  [[nodiscard]] std::set<std::string> columns() const {
+    std::set<std::string> columns(names_.begin(), names_.end());
+    for (const keys::Selector::Path& path : reads_) {
+      if (!path.empty()) columns.insert(path.front());
+    }
+    return columns;
+  }
   [[nodiscard]] const char* option() const noexcept { return option_; }
 
  private:
+  // By the column, and not by its value: {"idempotencyKey": null, "id": 7} has no key.
+  [[nodiscard]] Selection one_of(const Value& row) const {
+    const json::Member* found = nullptr;
+    for (const json::Member& member : row.members()) {
+      if (std::ranges::find(names_, member.name) == names_.end()) continue;
+      if (found != nullptr) {
+        refuse("it has '" + escaped(found->name) + "' and '" + escaped(member.name) +
+               "', and the preset knows both: say " + option_);
+      }
+      found = &member;
+    }
+    if (found == nullptr) return {};
+    return {.value = found->value, .found = true};
+  }
+
+  // Refuses 1801234567890123457, which a double makes 1801234567890123500.
+  void check_what_it_reads(const Value& row) const {
+    for (const keys::Selector::Path& path : reads_) {
+      Value value = row;
+      for (const std::string& name : path) value = value.member(name);
+      check_exact(value);
+    }
+  }
+  void check_exact(const Value& value) const {
+    if (value.kind() == Kind::number) {
+      if (const std::string why = text::inexact(value.text()); !why.empty()) {
+        refuse(std::string(option_) + " computes with " + escaped(value.text()) + ", which it would round (" + why +
+               "): select the number itself, or give it as a text");
+      }
+    }
+    if (value.kind() == Kind::array) {
+      for (const Value& element : value.elements()) check_exact(element);
+    }
+    if (value.kind() == Kind::object) {
+      for (const json::Member& member : value.members()) check_exact(member.value);
+    }
+  }
+
   const char* option_;
   std::optional<keys::Selector> selector_;
+  std::vector<keys::Selector::Path> reads_;
+  bool computes_ = false;
+  std::vector<std::string> names_;  // Of columns, in place of an expression.
 };
 
 std::vector<std::string> words(const std::string& list, const char* option) {
@@ -182,9 +270,11 @@ bool has(const std::vector<std::string>& words, std::string_view word) {
 
 constexpr std::int64_t last_ms = 253'402'300'799'000;  // The last second of the year 9999, as programs write it.
 
+// Fractions are rounded up, so that no record expires too early; what a double adds to 0.9 s is none.
 Time time_from_ms(double ms) {
+  constexpr double error_ms = 1e-3;
   if (!(ms < static_cast<double>(last_ms))) return never;
-  return Time(Millis(std::llround(ms)));
+  return Time(Millis(std::llround(std::ceil(ms - error_ms))));
 }
 
 Time time_of_number(double number) {
@@ -227,9 +317,18 @@ Time time_of(const Value& value, bool utc) {
   std::pmr::monotonic_buffer_resource arena;
   Value number;
   if (json::try_parse(text, row_rules, arena, number) && number.kind() == Kind::number) return time_of(number, utc);
-  const auto time = text::from_rfc3339(as_rfc3339(text, utc));
+  if (text == "infinity") return never;  // PostgreSQL's.
+  const std::string date = as_rfc3339(text, utc);
+  const auto time = text::from_rfc3339(date);
   if (!time) misuse("it is not a time");
-  return *time;
+  const auto point = date.find_first_of(".,");
+  if (point == std::string::npos) return *time;
+  const auto end = std::min(date.find_first_not_of("0123456789", point + 1), date.size());
+  // Three digits are whole milliseconds; what follows rounds them up.
+  const std::string digits = date.substr(point + 1, end - point - 1);
+  const auto ms = text::parse_whole<int>((digits + "00").substr(0, 3));
+  const bool has_more = digits.size() > 3 && digits.find_first_not_of('0', 3) != std::string::npos;
+  return *time + Millis(ms.value_or(0) + (has_more ? 1 : 0));
 }
 
 bool is_json(std::string_view text) {
@@ -238,6 +337,14 @@ bool is_json(std::string_view text) {
   const json::Rules rules{
       .unique_names = false, .exact_numbers = false, .lone_surrogates = true, .nan_and_infinity = true};
   return json::try_parse(text, rules, arena, value);
+}
+
+// The one way to write this number: not 1.0, 1e2 or -0.
+bool is_canonical(std::string_view number) {
+  if (text::is_integer_text(number)) return number != "-0";
+  std::string canonical;
+  text::append_ecmascript(text::to_double(number), canonical);
+  return canonical == number;
 }
 
 // A text with a JSON object or list in it.
@@ -301,7 +408,7 @@ struct Mapping::Parts {
     }
     check_word(options.result_as, {"json", "json-text", "json-any", "text", "http"}, "--result-as");
     check_word(options.no_result, {"tombstone", "null", "empty"}, "--no-result");
-    check_word(options.expired, {"skip", "keep"}, "--expired");
+    check_word(options.expired, {"", "skip", "keep"}, "--expired");
     if ((options.result_as == "http") != http_status.is_set()) {
       misuse("--http-status and --result-as http go together");
     }
@@ -338,7 +445,7 @@ struct Mapping::Parts {
       for (const auto member :
            {&MappingOptions::key, &MappingOptions::state, &MappingOptions::result, &MappingOptions::result_as,
             &MappingOptions::no_result, &MappingOptions::error, &MappingOptions::fingerprint, &MappingOptions::expires,
-            &MappingOptions::created, &MappingOptions::finished, &MappingOptions::holder}) {
+            &MappingOptions::created, &MappingOptions::finished, &MappingOptions::holder, &MappingOptions::expired}) {
         add(member);
       }
       if (!other_form) {
@@ -349,17 +456,18 @@ struct Mapping::Parts {
     }
     if (options.result_as.empty()) options.result_as = options.http_status.empty() ? "json" : "http";
     if (options.no_result.empty()) options.no_result = "tombstone";
-    if (options.expired.empty()) options.expired = "skip";
     return options;
   }
 
-  [[nodiscard]] Mapped map(const Value& row, json::Arena& arena, Time now, const std::string& from) const {
+  [[nodiscard]] Mapped map(const Value& row, const Row& read, json::Arena& arena, Time now,
+                           const std::string& from) const {
     if (where.is_set()) {
       const Value chosen = where(row, arena);
-      if (chosen.kind() != Kind::boolean && !chosen.is_null())
-        refuse("--where selects " + shown(chosen) + ", not true or false");
-      if (chosen.is_null() || !chosen.truth()) return {.kind = Mapped::Kind::left_out};
+      if (chosen.is_null()) refuse("--where selects nothing in it");
+      if (chosen.kind() != Kind::boolean) refuse("--where selects " + shown(chosen) + ", not true or false");
+      if (!chosen.truth()) return {.kind = Mapped::Kind::left_out};
     }
+    check_binary(row, read);
     Mapped mapped{.kind = Mapped::Kind::record};
     Record& record = mapped.record;
     const Value selected = state(row, arena);
@@ -368,15 +476,13 @@ struct Mapping::Parts {
     add_key(record, row, arena);
     record.state = found;
     record.attempt = 1;
-    record.created_at = time(created, row, arena).value_or(now);
-    if (record.created_at == never) record.created_at = now;
-    record.finished_at = time(finished, row, arena).value_or(record.created_at);
-    if (record.finished_at == never) record.finished_at = record.created_at;
-    record.expires_at = time(expires, row, arena).value_or(kept_until(now));
+    std::string unread;
+    record.created_at = time_for_people(created, row, arena, now, unread);
+    record.finished_at = time_for_people(finished, row, arena, record.created_at, unread);
     record.holder = clean_text(plain_text(holder(row, arena)).value_or(""));
     const std::string was_held = record.holder.empty() ? std::string() : ", held by " + record.holder;
     if (record.holder.empty()) record.holder = clean_text(from);
-    record.note = clean_text("imported from " + from);
+    record.note = clean_text("imported from " + from + unread);
     add_fingerprint(record, row, arena);
     if (found == State::unknown) {
       record.expires_at = never;
@@ -385,8 +491,9 @@ struct Mapping::Parts {
                                               Failure::max_message_bytes)};
       return mapped;
     }
+    record.expires_at = time(expires, row, arena).value_or(kept_until(now));
     if (is_expired(record.expires_at, now)) {
-      if (options.expired == "skip") {
+      if (options.expired != "keep") {
         mapped.kind = Mapped::Kind::expired;
         return mapped;
       }
@@ -427,11 +534,13 @@ struct Mapping::Parts {
     const Value& value = selection.value;
     if (keys::is_nothing(value) || !selection.found) refuse("it has no key: --key selects " + shown(value));
     if (selection.null_part || selection.empty_part) refuse("a part of its key is null or empty: " + shown(value));
+    check_blanks(value.string_or_empty(), "--key");
     std::string scope = options.scope;
     if (scope_from.is_set()) {
       const Value chosen = scope_from(row, arena);
       if (chosen.kind() != Kind::string || chosen.text().empty())
         refuse("--scope-from selects " + shown(chosen) + ", not a text");
+      check_blanks(chosen.text(), "--scope-from");
       scope = chosen.text();
     }
     try {
@@ -442,20 +551,24 @@ struct Mapping::Parts {
       }
       auto text = plain_text(value);
       if (!text) refuse("its key is " + shown(value) + ", not a text or a number: select one, or add --hash sha256");
+      if (value.kind() == Kind::number && !is_canonical(*text)) {
+        refuse("its key is the number " + shown(value) + ", which can be written in other ways: give it as a text");
+      }
       if (!text->starts_with(options.key_prefix))
         refuse("its key '" + escaped(*text) + "' does not begin with --key-prefix");
       text->erase(0, options.key_prefix.size());
       if (text->empty()) refuse("its key has nothing behind --key-prefix");
       if (dialect) {
-        const auto hash = text->find('#');
+        const auto hash = text->rfind('#');
         const bool is_other = !options.scope.empty() || scope_from.is_set();
-        if (hash == std::string::npos || hash + 1 == text->size()) {
+        // The partition of a table with a sort key is idempotency#FUNCTION.
+        if (hash == std::string::npos || text->starts_with("idempotency#") ||
+            !keys::digest_from_text(*dialect, std::string_view(*text).substr(hash + 1))) {
           refuse("its id '" + escaped(*text) +
-                 "' has no '#' with a digest behind it: select the attribute with the id by --key");
+                 "' has no '#' with a digest behind it: if the table has a sort key, the id is there: --key sort_key");
         }
-        record.key = is_other ? scope + text->substr(hash) : *text;
-        if (record.key.size() > max_key_bytes)
-          refuse("its key is longer than " + std::to_string(max_key_bytes) + " bytes");
+        // As the new program derives it: the scope stands there as it is, also with a '#'.
+        record.key = Key::from_stored(is_other ? scope + text->substr(hash) : *text).stored();
         return;
       }
       record.key = Key(scope, *text).stored();
@@ -466,15 +579,56 @@ struct Mapping::Parts {
     }
   }
 
+  // The latest, if there are several. Empty: one of them says that there is none.
   [[nodiscard]] std::optional<Time> time(const Expression& expression, const Value& row, json::Arena& arena) const {
-    const Value value = expression(row, arena);
-    if (value.is_null() || (value.kind() == Kind::string && text::trim(value.text()).empty())) return std::nullopt;
-    try {
-      return time_of(value, options.utc);
-    } catch (const Exception& problem) {
-      if (problem.kind() != ErrorKind::misuse) throw;
-      refuse(std::string(expression.option()) + " selects " + shown(value) + ": " + problem.what());
+    std::optional<Time> latest;
+    bool has_none = false;
+    for (const Value& value : expression.all(row, arena)) {
+      if (value.is_null() || (value.kind() == Kind::string && text::trim(value.text()).empty())) {
+        has_none = true;
+        continue;
+      }
+      try {
+        latest = std::max(time_of(value, options.utc), latest.value_or(Time::min()));
+      } catch (const Exception& problem) {
+        if (problem.kind() != ErrorKind::misuse) throw;
+        refuse(std::string(expression.option()) + " selects " + shown(value) + ": " + problem.what());
+      }
     }
+    return has_none ? std::nullopt : latest;
+  }
+
+  // A time that decides nothing: if it cannot be read, `unread` says so.
+  [[nodiscard]] Time time_for_people(const Expression& expression, const Value& row, json::Arena& arena, Time otherwise,
+                                     std::string& unread) const {
+    try {
+      const Time read = time(expression, row, arena).value_or(otherwise);
+      return read == never ? otherwise : read;
+    } catch (const Refused& refused) {
+      unread += "; " + refused.why;
+      return otherwise;
+    }
+  }
+
+  // The text in which a row has bytes, Base64 or \x and digits, is no key of the new program, and no result.
+  void check_binary(const Value& row, const Row& read) const {
+    for (const std::string& column : read.binary) {
+      if (row.member(column).is_null()) continue;
+      for (const Expression* const expression :
+           {&key, &scope_from, &state, &fingerprint, &result, &http_status, &http_headers}) {
+        if (!expression->reads(column)) continue;
+        refuse("'" + escaped(column) + "', which " + expression->option() +
+               " reads, is binary: give it as a text, as by CAST(x AS TEXT), convert_from(x, 'UTF8') or hex(x) in "
+               "--query");
+      }
+    }
+  }
+
+  // What the new program would not ask for: the padding of a char(36), or a blank that the old database ignores.
+  static void check_blanks(std::string_view text, const char* option) {
+    if (text::trim(text, " \t\r\n\v\f").size() == text.size()) return;
+    refuse(std::string(option) + " selects '" + escaped(text) +
+           "', with a blank at its beginning or end: cut it, as by trim(x) in --query");
   }
 
   void add_fingerprint(Record& record, const Value& row, json::Arena& arena) const {
@@ -534,7 +688,7 @@ struct Mapping::Parts {
       return make_tombstone(record);
     }
     const auto number = text::parse_whole<unsigned>(plain_text(status).value_or(""));
-    if (!number || *number < 100 || *number > 599) refuse("its HTTP status is " + shown(status));
+    if (!number || *number < 200 || *number > 599) refuse("its HTTP status is " + shown(status));
     http::Answer answer;
     answer.status = *number;
     add_headers(answer.headers, http_headers(row, arena), arena);
@@ -594,6 +748,7 @@ struct Mapping::Parts {
   const Expression key{options.key, "--key"};
   const Expression scope_from{options.scope_from, "--scope-from"};
   const Expression where{options.where, "--where"};
+  const std::set<std::string> where_columns = where.columns();
   const Expression state{options.state, "--state"};
   const Expression result{options.result, "--result"};
   const Expression http_status{options.http_status, "--http-status"};
@@ -615,17 +770,25 @@ Mapping::~Mapping() = default;
 
 const MappingOptions& Mapping::options() const noexcept { return parts_->options; }
 
+const std::set<std::string>& Mapping::where_columns() const noexcept { return parts_->where_columns; }
+
 Mapped Mapping::map(const Row& row, Time now, const std::string& from) const {
-  if (!row.problem.empty()) return {.why = row.problem};
+  std::set<std::string> absent = parts_->where_columns;
+  Mapped mapped;
   try {
+    if (!row.problem.empty()) refuse(row.problem);
     std::pmr::monotonic_buffer_resource arena;
-    return parts_->map(json::parse(row.json, row_rules, arena, "it"), arena, now, from);
+    const Value value = json::parse(row.json, row_rules, arena, "it");
+    for (const json::Member& member : value.members()) absent.erase(std::string(member.name));
+    mapped = parts_->map(value, row, arena, now, from);
   } catch (const Refused& refused) {
-    return {.why = refused.why};
+    mapped.why = refused.why;
   } catch (const Exception& error) {  // The row is not JSON that can be read: two columns of one name.
     if (error.kind() != ErrorKind::misuse) throw;
-    return {.why = error.what()};
+    mapped.why = error.what();
   }
+  mapped.absent = std::move(absent);
+  return mapped;
 }
 
 }  // namespace once::cli::importing

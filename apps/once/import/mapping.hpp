@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,8 @@
 
 namespace once::cli::importing {
 
-// As on the command line; expressions are JMESPath over a row. Empty: the preset's, or none.
+// As on the command line; expressions are JMESPath over a row, or "one of a, b": the only one of these columns that the
+// row has. A row with two of them is refused. Empty: the preset's, or none.
 struct MappingOptions {
   std::string preset;       // One of preset_names().
   std::string key;          // Selects the key.
@@ -27,7 +29,7 @@ struct MappingOptions {
   std::string hash;         // "sha256" or "md5": the key's name is the digest, as KeyDeriver makes it. Empty: the text.
   std::string scope;        // The scope of all keys …
   std::string scope_from;   // … or an expression that selects it.
-  std::string where;        // Rows for which this is not true are left out.
+  std::string where;        // Rows for which this is false are left out.
   std::string state;        // Selects a word …
   std::string completed;    // … which is one of these, separated by commas. Upper and lower case count as the same.
   std::string failed;       // Words of operations whose failure is replayed.
@@ -40,11 +42,11 @@ struct MappingOptions {
   std::string http_headers;         // … and the headers.
   std::string error;                // Selects the message of a failure.
   std::string fingerprint;          // Selects what a retry must repeat, as the key recipe of the new program does.
-  std::string expires;              // Selects when the row counts no more. Nothing selected: never.
+  std::string expires;              // Selects when the row counts no more; also "latest of a, b". Nothing: never.
   std::string created;              // Selects when the operation began …
   std::string finished;             // … and ended.
   std::string holder;               // Selects who ran it, for people.
-  std::string expired;              // Rows that have expired: "skip" or "keep". Empty: "skip".
+  std::string expired;              // Rows that have expired: "skip" or "keep". Empty: "skip", and not decided.
   bool utc = false;                 // Times without a time zone are UTC. Otherwise they are refused.
   Millis retention = keep_forever;  // For rows without an expiry, and for kept ones: from the import on.
 };
@@ -59,7 +61,8 @@ struct Mapped {
   };
   Kind kind = Kind::refused;
   std::string why = {};
-  Record record = {};  // Without owner, token and revision.
+  Record record = {};                 // Without owner, token and revision.
+  std::set<std::string> absent = {};  // Those of Mapping::where_columns() that the row does not have.
 };
 
 class Mapping {
@@ -72,6 +75,9 @@ class Mapping {
 
   // Does not throw for what is wrong with a row. `from`: Rows::name().
   [[nodiscard]] Mapped map(const Row& row, Time now, const std::string& from) const;
+
+  // The columns that MappingOptions::where names.
+  [[nodiscard]] const std::set<std::string>& where_columns() const noexcept;
 
   // With what the preset adds.
   [[nodiscard]] const MappingOptions& options() const noexcept;

@@ -87,6 +87,34 @@ std::string_view after(std::string_view url, std::string_view scheme) {
 
 }  // namespace
 
+std::string statement_name(const RowsOptions& options) {
+  return options.query.empty() ? " table " + options.table : " query " + options.query;
+}
+
+std::vector<Row> Rows::next() {
+  if (fault_) std::rethrow_exception(fault_);
+  std::vector<Row> rows;
+  try {
+    read(rows);
+  } catch (const Exception&) {
+    if (rows.empty()) throw;
+    fault_ = std::current_exception();
+  }
+  return rows;
+}
+
+std::vector<std::string> binary_attributes(const json::Value& item) {
+  std::vector<std::string> names;
+  if (item.kind() != json::Kind::object) return names;
+  for (const auto& [name, typed] : item.members()) {
+    const bool is_typed = typed.kind() == json::Kind::object && !typed.members().empty();
+    if (is_typed && (typed.members().front().name == "B" || typed.members().front().name == "BS")) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
 std::string plain_item(const json::Value& item) {
   if (item.kind() != json::Kind::object) not_an_item("it is not a JSON object");
   std::pmr::monotonic_buffer_resource arena;
@@ -103,12 +131,11 @@ std::unique_ptr<Rows> open_rows(const RowsOptions& options) {
   if (is_sql && options.table.empty() == options.query.empty()) {
     misuse("say which rows to read: --table NAME, or --query 'SELECT ...'");
   }
-  if (is_sql && !options.position.empty()) misuse("an import from SQL is not continued: it reads all rows again");
   constexpr std::array<std::pair<std::string_view, FileForm>, 3> files{
       {{"csv:", FileForm::csv}, {"jsonl:", FileForm::json_lines}, {"dynamodb-export:", FileForm::dynamodb_export}}};
   for (const auto& [scheme, form] : files) {
     if (const auto path = after(from, scheme); !path.empty()) {
-      return open_file_rows(form, std::string(path), options.position);
+      return open_file_rows(form, std::string(path));
     }
   }
   if (const auto path = after(from, "sqlite:"); !path.empty()) return open_sqlite_rows(std::string(path), options);

@@ -1,12 +1,13 @@
 // Rows of a table or a file that another program wrote, each as one JSON object: what `once import` reads.
 //
-//   a DynamoDB item        attributes by name; sets are arrays, binary values are Base64 text
-//   a row of SQL           columns by name; a BLOB of SQLite is Base64 text, PostgreSQL's types are as row_to_json has
-//   them a record of CSV        fields by the names of the first record, all texts; an empty field without quotes is
-//   null a line of JSON         the object itself
+//   a DynamoDB item    attributes by name; sets are arrays, binary values are Base64 text
+//   a row of SQL       columns by name; a BLOB of SQLite is Base64 text, PostgreSQL's types are as row_to_json has them
+//   a record of CSV    fields by the names of the first record, all texts; an empty field without quotes is null
+//   a line of JSON     the object itself
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,17 +18,20 @@
 namespace once::cli::importing {
 
 struct Row {
-  std::string json;     // An object, as UTF-8.
-  std::string name;     // For people: "row 17", "line 12".
-  std::string problem;  // Not empty: the row cannot be read, and this is why. `json` is empty then.
+  std::string json;                      // An object, as UTF-8.
+  std::string name;                      // For people: "row 17", "line 12".
+  std::string problem;                   // Not empty: the row cannot be read, and this is why. `json` is empty then.
+  std::vector<std::string> binary = {};  // Columns whose text stands for bytes.
 };
 
 struct RowsOptions {
-  std::string from;      // A URL: see open_rows().
-  std::string table;     // SQL: the table that is read whole, "idempotency_keys" or "billing.idempotency_keys".
-  std::string query;     // SQL: a statement that selects the rows.
-  std::string position;  // Rows::position() of an earlier import. Empty: from the first row on.
+  std::string from;   // A URL: see open_rows().
+  std::string table;  // SQL: the table that is read whole, "idempotency_keys" or "billing.idempotency_keys".
+  std::string query;  // SQL: a statement that selects the rows.
 };
+
+// Rows::source()'s part for SQL.
+std::string statement_name(const RowsOptions& options);
 
 class Rows {
  public:
@@ -36,14 +40,25 @@ class Rows {
   Rows& operator=(const Rows&) = delete;
   virtual ~Rows() = default;
 
-  // The next rows, at least one; empty at the end. Blocks. Throws Exception: what was read before stays valid.
-  virtual std::vector<Row> next() = 0;
-
-  // Where the rows begin that next() has not returned yet. Empty if they can only be read from the first one on.
-  [[nodiscard]] virtual std::string position() const { return {}; }
+  // The next rows, at least one; empty at the end. Blocks. Throws Exception if no row could be read before the fault;
+  // otherwise the next call throws it.
+  std::vector<Row> next();
 
   // For people: "dynamodb:orders". Never a password.
   [[nodiscard]] virtual std::string name() const = 0;
+
+  // What tells this source from others: the place, the table, the query. Never a password. Empty: it cannot be told.
+  [[nodiscard]] virtual std::string source() const = 0;
+
+ protected:
+  static constexpr std::size_t rows_at_once = 500;                            // Of one call of read() …
+  static constexpr std::size_t bytes_at_once = std::size_t{4} * 1024 * 1024;  // … and about so many bytes.
+
+  // Appends the next rows; none at the end. May append some, and throw.
+  virtual void read(std::vector<Row>& rows) = 0;
+
+ private:
+  std::exception_ptr fault_;
 };
 
 // dynamodb://TABLE (with region=, endpoint=, profile= and ca_file=), postgresql://USER@HOST/DATABASE, sqlite:FILE,
@@ -53,7 +68,7 @@ std::unique_ptr<Rows> open_rows(const RowsOptions& options);
 
 // Its parts, one for each kind of source. `path`: a file, or "-".
 enum class FileForm : std::uint8_t { csv, json_lines, dynamodb_export };
-std::unique_ptr<Rows> open_file_rows(FileForm form, const std::string& path, const std::string& position);
+std::unique_ptr<Rows> open_file_rows(FileForm form, const std::string& path);
 std::unique_ptr<Rows> open_sqlite_rows(const std::string& path, const RowsOptions& options);
 #if ONCE_POSTGRESQL
 std::unique_ptr<Rows> open_postgresql_rows(const RowsOptions& options);
@@ -64,5 +79,8 @@ std::unique_ptr<Rows> open_dynamodb_rows(const RowsOptions& options);
 
 // A DynamoDB item, {"id":{"S":"17"}}, as a plain object, {"id":"17"}. Throws Exception(misuse) if it is not an item.
 std::string plain_item(const text::json::Value& item);
+
+// Its attributes that are binary.
+std::vector<std::string> binary_attributes(const text::json::Value& item);
 
 }  // namespace once::cli::importing

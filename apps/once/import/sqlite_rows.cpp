@@ -2,6 +2,7 @@
 #include <sqlite3.h>
 
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include <once/error.hpp>
@@ -18,7 +19,6 @@ namespace once::cli::importing {
 namespace {
 
 constexpr int busy_ms = 10'000;
-constexpr std::size_t steps_at_once = 500;
 
 struct CloseSqlite {
   void operator()(sqlite3* database) const noexcept { sqlite3_close(database); }
@@ -34,7 +34,9 @@ std::string quoted_name(std::string_view name) {
 
 class SqliteRows final : public Rows {
  public:
-  SqliteRows(const std::string& path, const RowsOptions& options) : name_("sqlite:" + path) {
+  SqliteRows(const std::string& path, const RowsOptions& options)
+      : name_("sqlite:" + path),
+        source_("sqlite:" + std::filesystem::absolute(path).lexically_normal().string() + statement_name(options)) {
     sqlite3* database = nullptr;
     const int opened = sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READONLY, nullptr);
     database_.reset(database);
@@ -42,31 +44,41 @@ class SqliteRows final : public Rows {
     sqlite3_busy_timeout(database, busy_ms);
     const std::string sql = options.query.empty() ? "SELECT * FROM " + table(options.table) : options.query;
     sqlite3_stmt* statement = nullptr;
-    const int prepared = sqlite3_prepare_v2(database, sql.c_str(), static_cast<int>(sql.size()), &statement, nullptr);
+    const char* tail = nullptr;
+    const int prepared = sqlite3_prepare_v2(database, sql.c_str(), static_cast<int>(sql.size()), &statement, &tail);
     statement_.reset(statement);
     if (prepared != SQLITE_OK) fail("cannot run the query");
     if (statement == nullptr || sqlite3_column_count(statement) == 0) misuse("--query selects no rows");
     if (sqlite3_stmt_readonly(statement) == 0) misuse("--query must only read");
+    // Behind it may be blanks, semicolons and comments, which prepare to nothing.
+    while (*tail != '\0') {
+      sqlite3_stmt* more = nullptr;
+      const int read = sqlite3_prepare_v2(database, tail, -1, &more, &tail);
+      const std::unique_ptr<sqlite3_stmt, CloseSqlite> closed(more);
+      if (read != SQLITE_OK || more != nullptr)
+        misuse("--query has more than one statement, and only one would be read");
+    }
   }
 
-  std::vector<Row> next() override {
-    std::vector<Row> rows;
-    while (rows.size() < steps_at_once && !over_) {
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string source() const override { return source_; }
+
+ private:
+  void read(std::vector<Row>& rows) override {
+    std::size_t bytes = 0;
+    while (rows.size() < rows_at_once && bytes < bytes_at_once && !over_) {
       const int stepped = sqlite3_step(statement_.get());
       if (stepped == SQLITE_ROW) {
         rows.push_back(row());
+        bytes += rows.back().json.size();
       } else if (stepped == SQLITE_DONE) {
         over_ = true;
       } else {
         fail("cannot read the rows");
       }
     }
-    return rows;
   }
 
-  [[nodiscard]] std::string name() const override { return name_; }
-
- private:
   [[noreturn]] void fail(const std::string& what) const {
     const int code = sqlite3_errcode(database_.get());
     const ErrorKind kind = code == SQLITE_ERROR || code == SQLITE_NOTADB ? ErrorKind::misuse : ErrorKind::unavailable;
@@ -122,6 +134,7 @@ class SqliteRows final : public Rows {
         return;
       }
       case SQLITE_BLOB:
+        row.binary.emplace_back(sqlite3_column_name(at, column));
         row.json += '"';
         text::append_base64(row.json, bytes(sqlite3_column_blob(at, column)));
         row.json += '"';
@@ -133,6 +146,7 @@ class SqliteRows final : public Rows {
   }
 
   const std::string name_;
+  const std::string source_;
   std::unique_ptr<sqlite3, CloseSqlite> database_;
   std::unique_ptr<sqlite3_stmt, CloseSqlite> statement_;
   std::uint64_t count_ = 0;
