@@ -178,7 +178,7 @@ TEST_F(ProxyTest, AnAnswerThatDoesNotComeInTimeIsUnknown) {
 }
 
 TEST_F(ProxyTest, AnUpstreamThatDoesNotTakeTheRequestInTimeIsLate) {
-  options.timeouts.body = Millis{1'200};  // In which all of it gets here, too, also on a machine that is busy.
+  options.timeouts.body = Millis{5'000};  // In which all of it gets here, too, also on a machine that is busy.
   rules.max_body_bytes = std::size_t{64} << 20U;
   start([&](Line& line) {
     line.read_until("\r\n\r\n");
