@@ -15,7 +15,6 @@
 #include <once/keys/key_deriver.hpp>
 
 #include "frontends/http/stored_answer.hpp"
-#include "keys/jmespath/expression.hpp"
 #include "keys/jmespath/selector.hpp"
 #include "output/text.hpp"
 #include "text/ascii.hpp"
@@ -143,17 +142,6 @@ std::optional<std::string> plain_text(const Value& value) {
   return std::nullopt;
 }
 
-// Whether a number of the row comes out with its text. What computes with it, or compares it, does so as a double.
-bool keeps_numbers(const keys::Node& node) {
-  using Op = keys::Node::Op;
-  using keys::Function;
-  const bool keeps_text = node.op != Op::call || keys::is_powertools(node.function) ||
-                          node.function == Function::not_null || node.function == Function::join ||
-                          node.function == Function::starts_with || node.function == Function::ends_with;
-  return keeps_text && node.op != Op::comparison &&
-         std::ranges::all_of(node.children, [](const keys::NodePtr& child) { return keeps_numbers(*child); });
-}
-
 class Expression {
  public:
   // `text`: JMESPath; or "one of a, b", the column of these that the row has; or, for times, "latest of a, b".
@@ -166,7 +154,7 @@ class Expression {
     }
     selector_.emplace(text, Dialect::native, option);
     reads_ = selector_->reads();
-    computes_ = !keeps_numbers(*keys::parse_expression(text, Dialect::native, option).root);
+    computes_ = !selector_->keeps_numbers();
   }
   [[nodiscard]] bool is_set() const noexcept { return selector_.has_value() || !names_.empty(); }
 

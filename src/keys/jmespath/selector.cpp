@@ -808,6 +808,14 @@ bool reads_input(const Node& node) {
          std::ranges::any_of(node.children, [](const NodePtr& child) { return reads_input(*child); });
 }
 
+bool keeps_text_of_numbers(const Node& node) {
+  const bool keeps = node.op != Node::Op::call || is_powertools(node.function) || node.function == Function::not_null ||
+                     node.function == Function::join || node.function == Function::starts_with ||
+                     node.function == Function::ends_with;
+  return keeps && node.op != Node::Op::comparison &&
+         std::ranges::all_of(node.children, [](const NodePtr& child) { return keeps_text_of_numbers(*child); });
+}
+
 // Finds what an expression reads. While only names are selected, their path grows; whatever else uses a value reads all
 // of it. "[id, powertools_json(body).order]" reads id and body.
 class Reads {
@@ -912,6 +920,8 @@ Selector::Selection Selector::select(const json::Value& event, json::Arena& aren
 }
 
 std::vector<Selector::Path> Selector::reads() const { return Reads(*expression_.root).take(); }
+
+bool Selector::keeps_numbers() const { return keeps_text_of_numbers(*expression_.root); }
 
 std::string Selector::hint() const {
   const std::string* const name = dotted_name(*expression_.root);

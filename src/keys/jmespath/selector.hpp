@@ -53,6 +53,9 @@ class Selector {
   // it. The empty path is the whole event.
   using Path = std::vector<std::string>;
   [[nodiscard]] std::vector<Path> reads() const;
+  // Whether a number of the event comes out with its text, and is compared with nothing: "[id, not_null(a, b)]". False
+  // for "to_string(id)", which works with a double.
+  [[nodiscard]] bool keeps_numbers() const;
   // The likely mistake if it selects nothing, as the end of a sentence. Empty: none known.
   [[nodiscard]] std::string hint() const;
 
