@@ -150,6 +150,18 @@ TEST(Selectors, TruthIsOneInPythonButNotAtTheTop) {
   }
 }
 
+TEST(Selectors, SayWhetherTheyKeepTheTextOfNumbers) {
+  for (const char* const expression : {"id", "a.b[0].\"c d\"", "[id, user]", "{x: id}", "a || b", "not_null(a, b)",
+                                       "join('/', [a, b])", "powertools_json(body).id", "starts_with(a, 'x')", "'x'"}) {
+    EXPECT_TRUE(Selector(expression, Dialect::native, "it").keeps_numbers()) << expression;
+  }
+  for (const char* const expression :
+       {"to_string(id)", "[id, to_string(user)]", "join('/', ['x', to_string(id)])", "a == b", "l[?id == `1`].x",
+        "max(l)", "to_string(powertools_json(body).id)", "!(a < b)"}) {
+    EXPECT_FALSE(Selector(expression, Dialect::native, "it").keeps_numbers()) << expression;
+  }
+}
+
 TEST(Selectors, LengthsAndOrderByLanguage) {
   const std::string event = R"({"s":"\ud83d\ude00","l":[{"k":"\ud83d\ude00"},{"k":"\uffff"}]})";
   EXPECT_EQ(select("length(s)", event), "1");
