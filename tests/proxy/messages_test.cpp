@@ -252,6 +252,17 @@ TEST_F(ProxyTest, NothingOfATargetLeavesTheUpstreamsPath) {
   EXPECT_EQ(runs(), 1U);
 }
 
+TEST_F(ProxyTest, AServiceThatSendsBackWhatItGotTellsNoClient) {
+  start(sending(answer_text("201 Created", "x", "Once-Owner: 00\r\nonce-stored-key: 01\r\nX-Tag: 1\r\n")));
+  for (const std::string& request : {get(), post("k"), post("k"), post("")}) {
+    const Message answer = ask(request);
+    EXPECT_EQ(answer.header("X-Tag"), "1") << request;
+    EXPECT_EQ(answer.header("Once-Owner"), "") << request;
+    EXPECT_EQ(answer.header("Once-Stored-Key"), "") << request;
+  }
+  EXPECT_EQ(runs(), 3U);
+}
+
 TEST_F(ProxyTest, NoMoreConnectionsThanAllowed) {
   options.max_connections = 2;
   options.metrics = std::make_shared<Metrics>();
