@@ -18,6 +18,7 @@
 namespace once::proxy {
 namespace admin_test {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -74,6 +75,7 @@ class ReadinessTest : public AdminTest {
   }
   [[nodiscard]] static std::string answer_of(Line& line) { return line.read_message().value().body; }
 
+  std::vector<std::string> notices;  // Of the proxy, which ends before them.
   std::atomic<int> reads = 0;
   std::atomic<int> writes = 0;
   std::atomic<bool> writes_fail = false;
@@ -83,16 +85,28 @@ class ReadinessTest : public AdminTest {
 };
 
 TEST_F(ReadinessTest, NeedsAStoreThatTakesWrites) {
+  options.on_notice = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    notices.emplace_back(text);
+  };
   start_with();
   writes_fail = true;
   const Message unready = page("/readyz");
   EXPECT_EQ(unready.status(), 503U);
-  EXPECT_THAT(unready.body, HasSubstr("the store takes no new operations: a record could not be written: "));
+  // The reason is for the log, once: anybody may ask for the page.
+  EXPECT_EQ(unready.body, "the store takes no new operations\n");
+  const auto told = [&] {
+    const std::lock_guard lock(mutex);
+    return notices;
+  };
+  const auto reason = HasSubstr("not ready: the store takes no new operations: a record could not be written: ");
+  EXPECT_THAT(told(), ElementsAre(reason));
   EXPECT_EQ(page("/readyz?replays").body, "ready\n");
   EXPECT_EQ(writes, 1);
   writes_fail = false;
   manual->advance(std::chrono::seconds{9});
   EXPECT_EQ(page("/readyz").status(), 503U);  // It was not tried again.
+  EXPECT_THAT(told(), ElementsAre(reason));
   EXPECT_EQ(writes, 1);
   manual->advance(std::chrono::seconds{1});
   for (int i = 0; i < 5; ++i) EXPECT_EQ(page("/readyz").body, "ready\n");

@@ -54,6 +54,14 @@ Task<void> probe_writes(Loop& loop, AdminPages& pages) {
   for (auto& done : std::exchange(probe.waiting, {})) done(true);
 }
 
+// The page is open to all who can connect. The store's own words name hosts, users and files: they are for the log,
+// once until it works again.
+http::Answer not_ready(const AdminPages& pages, bool& is_told, const std::string& what, const std::string& why) {
+  if (!is_told && pages.notice) pages.notice("not ready: " + what + ": " + why);
+  is_told = true;
+  return text(503, what + '\n');
+}
+
 Task<http::Answer> ready(Loop& loop, AdminPages& pages, bool for_replays) {
   if (const std::string why = pages.unready ? pages.unready() : std::string(); !why.empty()) {
     co_return text(503, why + '\n');
@@ -64,13 +72,15 @@ Task<http::Answer> ready(Loop& loop, AdminPages& pages, bool for_replays) {
   auto ask = [&](Done done) { pages.engine->options().store->get(key, std::move(done)); };
   const Answer answer = co_await completion<Answer>(loop, ask);
   if (answer.status == AnswerStatus::failed) {
-    co_return text(503, "the store cannot be read: " + answer.error.message + '\n');
+    co_return not_ready(pages, pages.told_of_reads, "the store cannot be read", answer.error.message);
   }
+  pages.told_of_reads = false;
   if (pages.probes_writes && !for_replays && !pages.engine->options().store->capabilities().expires_itself) {
     co_await probe_writes(loop, pages);
     if (!pages.probe.refusal.empty()) {
-      co_return text(503, "the store takes no new operations: " + pages.probe.refusal + '\n');
+      co_return not_ready(pages, pages.told_of_writes, "the store takes no new operations", pages.probe.refusal);
     }
+    pages.told_of_writes = false;
   }
   co_return text(200, "ready\n");
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <once/callback.hpp>
@@ -40,6 +41,9 @@ struct AdminPages {
   std::function<std::string()> metrics;
   std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators;  // May be empty.
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics;            // May be empty.
+  std::function<void(std::string_view)> notice = {};  // ProxyOptions::on_notice. May be empty.
+  bool told_of_reads = false;                         // That the store cannot be read; or written.
+  bool told_of_writes = false;
   // Open connections, and those without a complete request, oldest first.
   std::size_t connections = 0;
   std::list<Connection*> reading = {};

@@ -80,7 +80,8 @@ class Proxy::Impl {
               .unready = [this] { return unready(); },
               .metrics = [this] { return metrics_text(); },
               .operators = options_.operators,
-              .refuse_metrics = options_.refuse_metrics};
+              .refuse_metrics = options_.refuse_metrics,
+              .notice = options_.on_notice};
     reconciling_.emplace(engine, options_, *loops_.front());
     reconciling_->set_rules(own.front());
     const Contexts contexts = load_contexts();
