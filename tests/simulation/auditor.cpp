@@ -34,6 +34,14 @@ bool begins_with(const std::vector<Step>& steps, const std::vector<Step>& prefix
   return steps.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), steps.begin());
 }
 
+bool are_among(const std::vector<Step>& steps, const std::vector<Step>& all) {
+  auto from = all.begin();
+  return std::all_of(steps.begin(), steps.end(), [&](const Step& step) {
+    from = std::find(from, all.end(), step);
+    return from != all.end() && (++from, true);
+  });
+}
+
 // By how much a host's clock may measure a lease wrong, and what is lost in rounding.
 Millis clock_error(Millis lease) { return lease / 1'000 + Millis{2}; }
 
@@ -108,6 +116,13 @@ bool Auditor::share_claim(ProcessId one, ProcessId other, const Owner& owner) co
 bool Auditor::may_attach(ProcessId process, const Owner& owner) const {
   const auto found = attachers_.find(owner);
   return found != attachers_.end() && found->second.contains(process);
+}
+
+bool Auditor::is_committed(const Call& attached) const {
+  for (std::optional<CallId> next = attached.earlier; next; next = calls_.at(*next).earlier) {
+    if (calls_.at(*next).handed.landed) return true;
+  }
+  return false;
 }
 
 std::vector<Auditor::Call*> Auditor::calls_with(const Owner& owner) {
@@ -330,8 +345,8 @@ void Auditor::check_holder(const std::string& key, const Record& before, const R
     case State::in_progress:
       if (!begins_with(next.steps, before.steps)) violate("lineage", key, "a finished step was lost: " + text_of(next));
       // Refused steps may land as copies, on a copy of the claim's insert that came after its removal.
-      if (!begins_with(holder.displaced ? holder.asked_steps : holder.steps, next.steps) &&
-          !begins_with(holder.steps, next.steps)) {
+      if (!begins_with(holder.steps, next.steps) &&
+          !(holder.displaced && are_among(next.steps, holder.asked_steps))) {
         violate("lineage", key, "a step that no work gave: " + text_of(next));
       }
       if (next.lease_until == Time{} && holder.finish != FinishKind::release) {
@@ -702,7 +717,8 @@ void Auditor::work_started(CallId id, const Claim& claim) {
   const Call* const twin = twin_of(id);
   const bool is_shared = twin != nullptr && twin->owner == call.owner;
   const bool operator_came = state.last_operator_act >= call.at || is_shared;
-  if (!operator_came) {
+  // A transaction that was handed to the killed process may commit at any time: the work's next write learns of it.
+  if (!operator_came && !is_committed(call)) {
     if (!state.record) violate("start", key, "work started under a claim that is gone");
     if (!(state.record->owner == call.owner) || state.record->state != State::in_progress) {
       violate("start", key, "call " + std::to_string(id) + " starts work while somebody else has the claim");

@@ -281,6 +281,8 @@ class Auditor {
   [[nodiscard]] bool are_copies(ProcessId one, ProcessId other) const noexcept;
   [[nodiscard]] bool share_claim(ProcessId one, ProcessId other, const Owner& owner) const;
   [[nodiscard]] bool may_attach(ProcessId process, const Owner& owner) const;
+  // Has the transaction committed that was handed to a call whose claim this one took up?
+  [[nodiscard]] bool is_committed(const Call& attached) const;
   // The calls that were given a claim: two if their process was copied, one more for each that took it up, or none.
   [[nodiscard]] std::vector<Call*> calls_with(const Owner& owner);
   [[nodiscard]] Call* call_with(const Owner& owner, ProcessId process);
