@@ -366,13 +366,28 @@ TEST_F(SqliteFaults, ASyncThatFailsLeavesTheWriteInDoubt) {
   EXPECT_THAT(stores::check_sqlite(*open()), IsEmpty());
 }
 
-TEST_F(SqliteFaults, AWriteThatFailsIsKnownNotToHaveHappened) {
+// Its bytes may be in the log: whoever opens the file after a crash then finds a whole commit.
+TEST_F(SqliteFaults, AWriteThatFailsIsInDoubtAndMayBeThereAfterACrash) {
   const auto store = open();
   put(*store, "before#1");
   disk_faults().log_write_io = true;
-  expect_failed(blocking::insert(*store, plain_record("k#1")), ErrorKind::unavailable, "input or output failed");
+  expect_failed(blocking::insert(*store, plain_record("k#1")), ErrorKind::in_doubt, "may have been written");
   disk_faults().heal();
+  for (const char* end : {"", "-wal"}) {
+    std::filesystem::copy_file(scratch_.file() + end, scratch_.file("crashed.db") + end);
+  }
+  EXPECT_TRUE(blocking::get(*make_sqlite_store({.path = scratch_.file("crashed.db")}), "k#1").record);
   EXPECT_FALSE(blocking::get(*store, "k#1").record);
+  put(*store, "k#1");
+}
+
+// What the full disk did not take may be in the log from before.
+TEST_F(SqliteFaults, AFullDiskUnderFramesThatOverwriteOthersIsInDoubt) {
+  const auto store = open(100);
+  fill_log(*store);  // It begins anew after each hundred pages.
+  disk_faults().full = true;
+  expect_failed(blocking::insert(*store, plain_record("k#1")), ErrorKind::in_doubt, "may have been written");
+  disk_faults().heal();
   put(*store, "k#1");
 }
 
@@ -439,18 +454,43 @@ TEST_F(SqliteFaults, OneRecordTooLargeForTheDiskDoesNotFailItsGroup) {
 }
 
 // What fails for each of them is not for the sake of one: others wait for the file meanwhile.
-TEST_F(SqliteFaults, AGroupIsNotTriedOneByOneToItsEndWhenTheDiskFails) {
+TEST_F(SqliteFaults, AGroupIsNotTriedOneByOneToItsEndWhenEachFails) {
+  std::vector<std::pair<Record, Seen>> all;
+  {
+    const auto filled = open(100);
+    for (int i = 0; i < 300; ++i) {
+      Record record = plain_record("k#" + std::to_string(i));
+      record.result = Result::inlined(std::string(1'000, 'x'));
+      const Answer answer = blocking::insert(*filled, record);
+      ASSERT_EQ(answer.status, AnswerStatus::done) << answer.error.message;
+      const Seen seen = seen_of(record, answer.place);
+      record.revision = next_revision(record.revision, 7);
+      all.emplace_back(std::move(record), seen);
+    }
+  }
+  const auto store = open();
+  Together together(*store);
+  for (int i = 100; i < 120; ++i) together.replace(all[i].first, all[i].second);
+  disk_faults().unread_from = std::int64_t{64} * 1024;  // The schema can be read, the rows can't.
+  const std::vector<Answer> answers = together.finish();
+  for (const Answer& answer : answers) EXPECT_EQ(answer.status, AnswerStatus::failed);
+  expect_failed(answers.front(), ErrorKind::unavailable, "input or output failed");
+  expect_failed(answers.back(), ErrorKind::unavailable, "not tried, because earlier writes failed");
+  disk_faults().heal();
+  for (int i = 100; i < 120; ++i) {
+    EXPECT_EQ(blocking::replace(*store, all[i].first, all[i].second).status, AnswerStatus::done) << i;
+  }
+}
+
+TEST_F(SqliteFaults, AGroupWhoseCommitFailsIsInDoubt) {
   const auto store = open();
   put(*store, "before#1");
   Together together(*store);
   for (int i = 0; i < 20; ++i) together.insert(plain_record("k#" + std::to_string(i)));
   disk_faults().log_write_io = true;
-  const std::vector<Answer> answers = together.finish();
-  for (const Answer& answer : answers) EXPECT_EQ(answer.status, AnswerStatus::failed);
-  expect_failed(answers.back(), ErrorKind::unavailable, "not tried, because earlier writes failed");
+  for (const Answer& answer : together.finish()) expect_failed(answer, ErrorKind::in_doubt, "may have been written");
   disk_faults().heal();
   for (int i = 0; i < 20; ++i) put(*store, "k#" + std::to_string(i));
-  EXPECT_EQ(blocking::insert(*store, plain_record("before#1")).status, AnswerStatus::refused);
 }
 
 TEST_F(SqliteFaults, AFileThatGoesWhileAGroupIsTriedOneByOneKeepsTheAnswersBefore) {
@@ -553,7 +593,7 @@ TEST_F(SqliteFaults, ALogThatIsReplacedBeforeAReconnectIsNoticedAndLeftAlone) {
     for (int i = 0; i < 20; ++i) put(*other, "o#" + std::to_string(i));
   }
   disk_faults().log_write_io = true;
-  expect_failed(blocking::insert(*store, plain_record("k#2")), ErrorKind::unavailable, "input or output failed");
+  expect_failed(blocking::insert(*store, plain_record("k#2")), ErrorKind::in_doubt, "input or output failed");
   disk_faults().heal();
   std::filesystem::rename(scratch_.file("once.db-wal"), scratch_.file("kept-wal"));
   std::filesystem::rename(scratch_.file("other.db-wal"), scratch_.file("once.db-wal"));

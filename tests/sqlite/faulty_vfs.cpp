@@ -29,7 +29,10 @@ int write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) 
   DiskFaults& faults = disk_faults();
   if (faults.full || (faults.room_bytes >= 0 && offset + size > faults.room_bytes)) return SQLITE_FULL;
   if (of(file).is_log) {
-    if (faults.log_write_io) return SQLITE_IOERR_WRITE;
+    if (faults.log_write_io) {
+      static_cast<void>(of(file).base->xWrite(file, data, size, offset));
+      return SQLITE_IOERR_WRITE;
+    }
     ++faults.log_writes;
     if (const int flags = std::exchange(of(file).late_sync, 0); flags != 0) {
       if (const int code = of(file).base->xSync(file, flags); code != SQLITE_OK) return code;
@@ -55,7 +58,8 @@ int sync(sqlite3_file* file, int flags) {
 }
 
 int read(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) {
-  if (disk_faults().read) return SQLITE_IOERR_READ;
+  const std::int64_t unread_from = disk_faults().unread_from;
+  if (disk_faults().read || (!of(file).is_log && unread_from >= 0 && offset >= unread_from)) return SQLITE_IOERR_READ;
   return of(file).base->xRead(file, data, size, offset);
 }
 

@@ -29,6 +29,7 @@ class Together {
   Together& operator=(const Together&) = delete;
 
   void insert(Record record) { store_.insert(share(std::move(record)), next()); }
+  void replace(Record record, Seen seen) { store_.replace(share(std::move(record)), seen, next()); }
   void replace_with(Record record, Seen seen, std::shared_ptr<const Companion> companion) {
     store_.replace_with(share(std::move(record)), seen, std::move(companion), next());
   }

@@ -472,6 +472,31 @@ TEST_F(SqliteOwn, AFullDiskAtTheCommitDeclines) {
   EXPECT_EQ(begun.claim.complete(Result::inlined("y")).kind, Finish::Kind::recorded);
 }
 
+// What the disk did not take may be in the log from before: another store has copied it, and it begins anew.
+TEST_F(SqliteOwn, AFullDiskUnderALogThatBeginsAnewIsInDoubt) {
+  Process p(path);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(blocking::insert(*p.store, plain_record("k#" + std::to_string(i))).status, AnswerStatus::done);
+  }
+  Begin begun = p.engine->begin("a");
+  HandedOut handed = begun.claim.hand_out(Result::inlined("x"));
+  Shell(path).run("PRAGMA wal_checkpoint(RESTART)");
+  const Bank bank(path, faulty_vfs().c_str());
+  SqliteTransaction transaction(*p.store, bank.raw());
+  bank.transfer(300);
+  transaction.finish(handed.finish_statement());
+  disk_faults().full = true;
+  try {
+    transaction.commit();
+    FAIL();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::in_doubt);
+  }
+  disk_faults().heal();
+  EXPECT_EQ(handed.unknown().kind, Finish::Kind::unrecorded);
+  EXPECT_EQ(cents(), "1000,0");
+}
+
 // A sync of the user's own connection fails: the record shows the state before. The next commit takes its place.
 TEST_F(SqliteOwn, AFailedSyncAtTheCommitIsInDoubtAndReadAsBefore) {
   Process p(path);

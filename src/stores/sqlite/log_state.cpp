@@ -137,6 +137,19 @@ LogState log_state(Connection& connection) {
           .frames_sum = pair(24)};
 }
 
+std::uint64_t end_of_log(const LogState& state) noexcept {
+  constexpr std::uint64_t page_bytes = 4096;
+  return log_header_bytes + state.frames * (frame_header_bytes + page_bytes);
+}
+
+bool overwrites_log(Connection& connection, std::uint64_t file_bytes) {
+  const volatile char* const index = mapped_index(connection);
+  if (index == nullptr) return true;
+  const std::uint32_t frames = number_at(index, 16);
+  const std::uint32_t copied = number_at(index, 96);  // nBackfill: if it is all of them, the log begins anew.
+  return file_bytes > (copied >= frames ? log_header_bytes : end_of_log(log_state(connection)));
+}
+
 int write_log_again(Connection& connection, const LogState& state) {
   LogReader log(connection);
   if (log.file() == nullptr || state.sum == 0) return SQLITE_IOERR;

@@ -20,6 +20,9 @@ struct LogState {
 };
 // Stable only inside a write transaction. Elsewhere it may mix two states.
 LogState log_state(Connection& connection);
+std::uint64_t end_of_log(const LogState& state) noexcept;  // Where its committed frames end in the file.
+// Whether the next commit writes over older frames of a log of this length. Call it inside a write transaction.
+bool overwrites_log(Connection& connection, std::uint64_t file_bytes);
 
 // Writes the committed part of the log over itself and syncs it. Then the disk has it, even if earlier syncs failed.
 // Call it inside a write transaction that has written nothing, with the present `state`. Each frame is compared with

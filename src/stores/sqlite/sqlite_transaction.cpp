@@ -11,6 +11,7 @@
 #include "stores/sqlite/companions.hpp"
 #include "stores/sqlite/connection.hpp"
 #include "stores/sqlite/file_lock.hpp"
+#include "stores/sqlite/log_state.hpp"
 #include "stores/sqlite/outside_writes.hpp"
 #include "stores/sqlite/store_file.hpp"
 
@@ -86,6 +87,7 @@ struct SqliteTransaction::Open {
     begin();
     log = Identity::of(file.path() + "-wal").inode;
     outside.begin(connection, lock);
+    overwrites = overwrites_log(connection, size_of(file.path() + "-wal"));
   }
   ~Open() {
     // Before the lock is released. Fails only if SQLite has rolled back already.
@@ -154,6 +156,8 @@ struct SqliteTransaction::Open {
       case SQLITE_BUSY:
         misuse(file.path(), "a statement is still running: reset or finalize each statement before the commit");
       case SQLITE_FULL:
+        if (overwrites) break;
+        throw error;
       case SQLITE_READONLY:
       case SQLITE_NOMEM:
         throw error;
@@ -164,7 +168,6 @@ struct SqliteTransaction::Open {
     LogNotes notes = lock.notes();
     notes.synced = {};
     lock.note(notes);
-    if (error.code() == SQLITE_IOERR_WRITE) throw error;  // The commit's last frame was not written.
     throw Exception(ErrorKind::in_doubt, std::string(error.what()) + " (it may have been written anyway)");
   }
 
@@ -174,6 +177,7 @@ struct SqliteTransaction::Open {
   std::optional<FileLock::Guard> guard;
   OutsideWrites outside;
   std::uint64_t log = 0;
+  bool overwrites = false;  // See full_over_frames.
   std::optional<Finished> finished;
 };
 

@@ -48,13 +48,22 @@ Log& log_of(sqlite3_file* file) noexcept {
   return *std::launder(reinterpret_cast<Log*>(const_cast<sqlite3_io_methods*>(file->pMethods)));
 }
 
-// SQLite calls only ENOSPC "full". A quota and a limit on the size of files are the same: nothing was written, and a
+// SQLite calls only ENOSPC "full". A quota and a limit on the size of files are the same: the end was not written, and a
 // copy of the log makes room.
 int full_or(int code, sqlite3_file* file) noexcept {
   if (code != SQLITE_IOERR_WRITE) return code;
   int reason = 0;
   log_of(file).base->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &reason);
   return reason == EFBIG || reason == EDQUOT ? SQLITE_FULL : code;
+}
+
+// Is the log's old end behind these frames? Then a write of them that failed may have left whole frames: what is missing
+// may be as it was before.
+bool overwrites(sqlite3_file* file) noexcept {
+  const Log& log = log_of(file);
+  sqlite3_int64 size = 0;
+  return log.base->xFileSize(file, &size) != SQLITE_OK ||
+         size >= log.begin + static_cast<sqlite3_int64>(log.collected.size());
 }
 
 int write_out(sqlite3_file* file) noexcept {
@@ -67,6 +76,7 @@ int write_out(sqlite3_file* file) noexcept {
                             log.begin + static_cast<sqlite3_int64>(at));
     code = full_or(code, file);
   }
+  if (code == SQLITE_FULL && overwrites(file)) code = full_over_frames;
   // Dropped on failure too: SQLite rolls back, and writes this part again.
   log.collected.clear();
   return code;

@@ -9,6 +9,10 @@
 
 namespace once::stores::sqlite {
 
+// An extended code of this VFS's own for a write of the log that found no room, and whose frames may be there all the
+// same: those that were not written may be as in the log from before. After SQLITE_FULL itself the last one is missing.
+inline constexpr int full_over_frames = SQLITE_FULL | (1 << 8);
+
 // A VFS that forwards to the one named `base` (empty: SQLite's default). It collects writes to a write-ahead log, and
 // writes them at once when the log is synced. SQLite itself makes two system calls for each page of a commit, and a
 // group of claims changes a hundred pages.

@@ -173,18 +173,19 @@ bool WritableFile::undo(const SqlError& error) {
                       sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr) == SQLITE_OK;
   switch (error.primary()) {
     case SQLITE_BUSY:
-    case SQLITE_FULL:  // The commit frame is the last one of the log: it was not written completely.
+    case SQLITE_FULL:
     case SQLITE_READONLY:
       if (undone) {
         rows().keys().rolled_back();
       } else {
         connection_.reset();
       }
-      return false;
+      return committing && error.code() == full_over_frames;
     default:
       note_synced({});
-      connection_.reset();                                      // A new one may work.
-      return committing && error.code() != SQLITE_IOERR_WRITE;  // As for SQLITE_FULL.
+      connection_.reset();  // A new one may work.
+      // A write that failed may have reached the log whole, and whoever opens the file after a crash finds it there.
+      return committing;
   }
 }
 
@@ -245,10 +246,7 @@ int WritableFile::end_log(int mode) {
 // the claim would still fit, and its finish would not.
 bool WritableFile::begins_anew() { return connection_ && end_log(SQLITE_CHECKPOINT_RESTART) == SQLITE_OK; }
 
-std::uint64_t WritableFile::log_bytes() {
-  constexpr std::uint64_t frame_bytes = 4096 + 24;  // sqlite.org/fileformat2.html#walformat
-  return log_state(connection_->connection()).frames * frame_bytes;
-}
+std::uint64_t WritableFile::log_bytes() { return end_of_log(log_state(connection_->connection())); }
 
 bool WritableFile::can_grow_by(std::uint64_t bytes, bool log_begins_anew) {
   const std::optional<std::uint64_t> limit = file_size_limit();
@@ -261,7 +259,7 @@ bool WritableFile::can_grow_by(std::uint64_t bytes, bool log_begins_anew) {
 // are for some finishes, and each group with claims looks again.
 int WritableFile::reserve_log() {
   const LogState state = log_state(connection_->connection());
-  const std::uint64_t used = log_bytes();
+  const std::uint64_t used = end_of_log(state);
   if (reserved_in_ == state.salts && used + finish_bytes <= reserved_to_) return 0;
   if (!log_file_) log_file_.reset(::open((file_.path() + "-wal").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!log_file_) return 0;  // The write itself will say why.
