@@ -403,7 +403,9 @@ void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& mo
   if (!policy_.fixed_lease) trust(sent, moment);
   overdue_ = overdue_ && moment.uptime >= trusted_until_;
   if (op == Op::fence) return tell_declined(std::move(current_->together->declined), moment, out);
-  out.add(BeatAt{heartbeats() ? sent.counted_at + renew_interval() : trusted_until_});
+  // Its answer may have shown that the lease ends before the next renewal.
+  const Uptime next = sent.counted_at + renew_interval();
+  out.add(BeatAt{!heartbeats() ? trusted_until_ : overdue_ ? next : std::min(next, trusted_until_)});
   tell(notice_of(op), sent.at, out);
   end_write({}, out);
 }

@@ -230,7 +230,7 @@ class ClaimMachine {
   [[nodiscard]] const Step* find_step(std::string_view name) const noexcept;  // Null: not finished.
   [[nodiscard]] Uptime renew_interval() const noexcept { return std::chrono::nanoseconds(policy_.lease) / 3; }
   [[nodiscard]] Uptime first_beat() const noexcept {
-    return heartbeats() ? leased_at_ + renew_interval() : trusted_until_;
+    return heartbeats() ? std::min(leased_at_ + renew_interval(), trusted_until_) : trusted_until_;
   }
   [[nodiscard]] bool waits(std::uint64_t turn) const noexcept {  // For retry().
     return current_ && phase_ == Phase::waits && turn == turn_;

@@ -5,6 +5,7 @@
 //
 //   policy [fixed] [no-heartbeat] [small] [companions]   at the start: a fixed lease, a store for 16 KiB
 //   at MS                    the time
+//   ahead MS                 by how much the store's clock is found to be later than the answers told before
 //   beat · note TEXT · step NAME [BYTES] · forget
 //   complete TEXT · offloaded TEXT · together TEXT (with a companion) · fail CODE · hold · release
 //   hand-out · committed · rolled-back · in-doubt · forget-transaction · take-back
@@ -96,6 +97,10 @@ class Player {
       now_ = Millis(std::stol(words.at(0)));
       return;
     }
+    if (what == "ahead") {
+      ahead_ = Millis(std::stol(words.at(0)));
+      return;
+    }
     make();
     Machine::Actions out;
     const int asked_before = asked_;
@@ -143,7 +148,7 @@ class Player {
 
  private:
   [[nodiscard]] Moment moment() const {
-    return {.uptime = now_, .now = epoch + now_, .error = Millis{0}, .told = true};
+    return {.uptime = now_, .now = epoch + now_ + ahead_, .error = Millis{0}, .told = true};
   }
 
   void set(const Words& words) {
@@ -357,6 +362,7 @@ class Player {
   RecordPtr sent_;
   std::vector<RecordPtr> in_doubt_;
   Millis now_{0};
+  Millis ahead_{0};
   std::uint64_t turn_ = 0;
   std::uint32_t random_ = 0;
   int asked_ = 0;

@@ -608,7 +608,8 @@ void Auditor::attached(CallId id, const Attached& answer) {
     case Finish::Kind::lost:
       expect(told != nullptr && told->state == State::unknown ? EventKind::unknown : EventKind::conflict);
       if (stands && stored->state == State::in_progress && !is_released(*stored) &&
-          !expired(*stored, now_ + rules_.early) && !calls_.at(*call.earlier).displaced) {
+          !expired(*stored, now_ + rules_.early) && !calls_.at(*call.earlier).displaced &&
+          (told == nullptr || told->revision == stored->revision)) {  // Otherwise it was written since it was read.
         wrong("was told that its claim is lost, and has it");
       }
       return;
