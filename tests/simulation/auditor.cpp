@@ -345,8 +345,7 @@ void Auditor::check_holder(const std::string& key, const Record& before, const R
     case State::in_progress:
       if (!begins_with(next.steps, before.steps)) violate("lineage", key, "a finished step was lost: " + text_of(next));
       // Refused steps may land as copies, on a copy of the claim's insert that came after its removal.
-      if (!begins_with(holder.steps, next.steps) &&
-          !(holder.displaced && are_among(next.steps, holder.asked_steps))) {
+      if (!begins_with(holder.steps, next.steps) && !(holder.displaced && are_among(next.steps, holder.asked_steps))) {
         violate("lineage", key, "a step that no work gave: " + text_of(next));
       }
       if (next.lease_until == Time{} && holder.finish != FinishKind::release) {

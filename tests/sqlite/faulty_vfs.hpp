@@ -12,17 +12,17 @@ namespace once::testing {
 
 // For the whole process: tests that use it run one after another.
 struct DiskFaults {
-  std::atomic<bool> full{false};             // Writes to the log and the file fail as ENOSPC does.
-  std::atomic<bool> log_write_io{false};     // Writes to the log fail as EIO does, with all bytes written.
-  std::atomic<bool> log_sync{false};         // fdatasync of the log fails; what was written stays.
-  std::atomic<bool> file_sync{false};        // The same for the file itself, that is: for checkpoints.
-  std::atomic<bool> log_unsynced{false};     // fdatasync of the log does nothing, and says that it has.
-  std::atomic<bool> file_unsynced{false};    // The same for the file itself.
-  std::atomic<bool> log_synced_late{false};  // fdatasync of the log is done before the next write of it.
-  std::atomic<bool> read{false};             // Reads of the file or the log fail as EIO does.
+  std::atomic<bool> full{false};              // Writes to the log and the file fail as ENOSPC does.
+  std::atomic<bool> log_write_io{false};      // Writes to the log fail as EIO does, with all bytes written.
+  std::atomic<bool> log_sync{false};          // fdatasync of the log fails; what was written stays.
+  std::atomic<bool> file_sync{false};         // The same for the file itself, that is: for checkpoints.
+  std::atomic<bool> log_unsynced{false};      // fdatasync of the log does nothing, and says that it has.
+  std::atomic<bool> file_unsynced{false};     // The same for the file itself.
+  std::atomic<bool> log_synced_late{false};   // fdatasync of the log is done before the next write of it.
+  std::atomic<bool> read{false};              // Reads of the file or the log fail as EIO does.
   std::atomic<std::int64_t> unread_from{-1};  // Reads of the file from this offset on fail as EIO does; -1: none.
-  std::atomic<std::int64_t> room_bytes{-1};  // Single writes beyond this offset fail as ENOSPC does; -1: no limit.
-  std::atomic<std::uint64_t> log_writes{0};  // Counted, never failed.
+  std::atomic<std::int64_t> room_bytes{-1};   // Single writes beyond this offset fail as ENOSPC does; -1: no limit.
+  std::atomic<std::uint64_t> log_writes{0};   // Counted, never failed.
   std::atomic<std::uint64_t> log_syncs{0};
   std::function<void()> at_log_sync;  // Called after each; set while nothing is under way.
 

@@ -48,8 +48,8 @@ Log& log_of(sqlite3_file* file) noexcept {
   return *std::launder(reinterpret_cast<Log*>(const_cast<sqlite3_io_methods*>(file->pMethods)));
 }
 
-// SQLite calls only ENOSPC "full". A quota and a limit on the size of files are the same: the end was not written, and a
-// copy of the log makes room.
+// SQLite calls only ENOSPC "full". A quota and a limit on the size of files are the same: the end was not written, and
+// a copy of the log makes room.
 int full_or(int code, sqlite3_file* file) noexcept {
   if (code != SQLITE_IOERR_WRITE) return code;
   int reason = 0;
@@ -57,8 +57,8 @@ int full_or(int code, sqlite3_file* file) noexcept {
   return reason == EFBIG || reason == EDQUOT ? SQLITE_FULL : code;
 }
 
-// Is the log's old end behind these frames? Then a write of them that failed may have left whole frames: what is missing
-// may be as it was before.
+// Is the log's old end behind these frames? Then a write of them that failed may have left whole frames: what is
+// missing may be as it was before.
 bool overwrites(sqlite3_file* file) noexcept {
   const Log& log = log_of(file);
   sqlite3_int64 size = 0;
