@@ -152,8 +152,7 @@ TEST(Body, FormsAreComparedByTheirParts) {
 TEST(Body, MalformedFormsCountAsBytes) {
   const Rules rules(shared());
   for (const auto& change : {
-           with("--B\r\n", "\n--B\r\n"),                      // Something before the first boundary.
-           with("--B--\r\n", "--B--\r\nmore"),                // Something after the last one.
+           with("--B--\r\n", "--B--more"),                    // Something behind the last one.
            with("--B--\r\n", "--B\r\n"),                      // No last one.
            with("--B--\r\n", ""),                             //
            with("\r\n\r\n17", "\n\n17"),                      // Bare line feeds.
@@ -184,6 +183,34 @@ TEST(Body, MalformedFormsCountAsBytes) {
                   .headers = {{"Idempotency-Key", "k"}, {"Content-Type", two.type}, {"Content-Type", two.type}},
                   .body = two.body};
   EXPECT_EQ(rules.examine(request).operation->fingerprint, fingerprint(rules, {"", two.body}));
+}
+
+// RFC 2046 allows a text before the first boundary, and one after the last. No parser takes them for parts.
+TEST(Body, TextAroundThePartsCounts) {
+  const Rules rules(shared());
+  std::set<std::string> all{fingerprint(rules, form("X1")).hex()};
+  for (const auto& change : {
+           with("--B\r\n", "This is a message of several parts.\r\n--B\r\n"),
+           with("--B\r\n", "\n\r\n--B\r\n"),
+           with("--B--\r\n", "--B--\r\nmore"),
+           with("--B--\r\n", "--B-- \r\nmore\r\n"),
+       }) {
+    const Sent one = form("X1", change);
+    SCOPED_TRACE(one.body);
+    EXPECT_EQ(fingerprint(rules, form("X2", change)), fingerprint(rules, one));
+    EXPECT_TRUE(all.insert(fingerprint(rules, one).hex()).second);
+  }
+}
+
+// As `new FormData()` without a field is sent.
+TEST(Body, AFormWithoutPartsIsOne) {
+  const Rules rules(shared());
+  const auto empty = [](const std::string& boundary) {
+    return form(boundary, [](std::string& body) { body = "--B--\r\n"; });
+  };
+  EXPECT_EQ(fingerprint(rules, empty("X1")), fingerprint(rules, empty("X2")));
+  EXPECT_NE(fingerprint(rules, empty("X1")), fingerprint(rules, form("X1")));
+  EXPECT_NE(fingerprint(rules, empty("X1")), fingerprint(rules, {"", ""}));
 }
 
 // Each parameter is compared with all before it, so their number is bounded.

@@ -444,6 +444,29 @@ TEST(Rules, TheKeyInThePath) {
   }
 }
 
+// A client may write "%2D" for "-" in its retry. Then it has the same key, for another path: 422.
+TEST(Rules, AKeyInThePathIsOneKeyHoweverItIsWritten) {
+  Options options{.principal = Principal::shared()};
+  options.key_path = "/shops/{shop}/orders/{key}/pay";
+  const Rules rules(options);
+  const auto at = [&](std::string_view target) {
+    Request request = post("other");
+    request.target = target;
+    return rules.examine(request).operation.value();
+  };
+  const once::Request first = at("/shops/a/orders/o-1/pay");
+  EXPECT_THAT(first.key.stored(), HasSubstr("/shops/a/orders/{key}/pay"));
+  for (const std::string target : {"/shops/a/orders/o%2D1/pay", "/shops/a/orders/o%2d1/pay", "/shops/a/orders/o-1/pay/",
+                                   "/Shops/a/Orders/o-1/Pay", "/shops/%61/orders/o-1/pay"}) {
+    EXPECT_EQ(at(target).key, first.key) << target;
+    EXPECT_NE(at(target).fingerprint, first.fingerprint) << target;
+  }
+  for (const std::string target :
+       {"/shops/b/orders/o-1/pay", "/shops/A/orders/o-1/pay", "/shops/a/orders/o-2/pay", "/shops/a/orders/O-1/pay"}) {
+    EXPECT_NE(at(target).key, first.key) << target;
+  }
+}
+
 TEST(Rules, TheKeyInAForm) {
   Options options = with_route();
   options.key_form = "request";

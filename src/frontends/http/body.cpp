@@ -173,21 +173,32 @@ bool is_boundary(std::string_view text) noexcept {
              text, [&](char c) { return text::is_letter_or_digit(c) || marks.find(c) != std::string_view::npos; });
 }
 
-// Calls `take` for each part, until it returns false. False: malformed, or `take` did.
-bool for_each_part(const MediaType& type, std::string_view content, const std::function<bool(const Part&)>& take) {
+// Calls `take` for each part, until it returns false. `around`: what precedes the first boundary, and follows the last
+// one (RFC 2046, section 5.1.1). False: malformed, or `take` did.
+bool for_each_part(const MediaType& type, std::string_view content, const std::function<bool(const Part&)>& take,
+                   std::pair<std::string_view, std::string_view>& around) {
   const MediaType::Parameter* const boundary = find(type, "boundary");
   if (boundary == nullptr || !is_boundary(boundary->value)) return false;
   const std::string line = "\r\n--" + std::string(boundary->value);
-  if (content.starts_with(crlf)) content.remove_prefix(crlf.size());
-  if (!content.starts_with(std::string_view(line).substr(crlf.size()))) return false;
-  content.remove_prefix(line.size() - crlf.size());
-  for (bool any = false;; any = true) {
+  if (content.starts_with(std::string_view(line).substr(crlf.size()))) {
+    content.remove_prefix(line.size() - crlf.size());
+  } else {
+    const auto first = content.find(line);
+    if (first == std::string_view::npos) return false;
+    around.first = content.substr(0, first);
+    content.remove_prefix(first + line.size());
+  }
+  for (;;) {
     const bool is_last = content.starts_with("--");
     if (is_last) content.remove_prefix(2);
     content.remove_prefix(std::min(content.find_first_not_of(" \t"), content.size()));
-    if (is_last) return any && (content.empty() || content == crlf);
+    if (is_last && content.empty()) return true;
     if (!content.starts_with(crlf)) return false;
     content.remove_prefix(crlf.size());
+    if (is_last) {
+      around.second = content;
+      return true;
+    }
     const auto end = content.find(line);
     if (end == std::string_view::npos) return false;
     const std::optional<Part> part = part_of(content.substr(0, end));
@@ -199,7 +210,7 @@ bool for_each_part(const MediaType& type, std::string_view content, const std::f
 bool add_parts(Lengths& out, const MediaType& type, std::string_view content, int depth) {
   const bool is_form = type.name == "multipart/form-data";
   out.add(type, "boundary");
-  return for_each_part(type, content, [&](const Part& part) {
+  const auto add_part = [&](const Part& part) {
     const bool is_field = part.disposition && part.disposition->name == "form-data" && find(*part.disposition, "name");
     if (is_form && !is_field) return false;
     out.add("part");
@@ -225,7 +236,14 @@ bool add_parts(Lengths& out, const MediaType& type, std::string_view content, in
     out.add("bytes");
     out.add(part.bytes);
     return true;
-  });
+  };
+  std::pair<std::string_view, std::string_view> around;
+  if (!for_each_part(type, content, add_part, around)) return false;
+  if (around.first.empty() && around.second.empty()) return true;
+  out.add("around");
+  out.add(around.first);
+  out.add(around.second);
+  return true;
 }
 
 }  // namespace
@@ -298,12 +316,15 @@ std::optional<std::vector<std::string>> form_values(const MediaType& type, std::
   if (type.name == "application/x-www-form-urlencoded") return pair_values(content, name);
   if (type.name != "multipart/form-data") return std::nullopt;
   std::vector<std::string> values;
-  const bool whole = for_each_part(type, content, [&](const Part& part) {
+  const auto take = [&](const Part& part) {
     const MediaType::Parameter* const own = part.disposition ? find(*part.disposition, "name") : nullptr;
     if (own != nullptr && own->value == name) values.emplace_back(part.bytes);
     return own != nullptr;
-  });
-  if (!whole) return std::nullopt;
+  };
+  std::pair<std::string_view, std::string_view> around;
+  if (!for_each_part(type, content, take, around) || !around.first.empty() || !around.second.empty()) {
+    return std::nullopt;
+  }
   return values;
 }
 

@@ -32,8 +32,8 @@ std::optional<MediaType> media_type_of(const Request& request);
 
 // A body of several parts (RFC 2046, section 5.1; forms: RFC 7578) as a text that does not depend on the boundary. Two
 // texts are equal only if all parts are, in their order: name, file name, type, other fields, bytes. Parts that have
-// parts themselves are written likewise. Empty: `content` is not exactly such a body, for example because something
-// stands before its first boundary or after its last.
+// parts themselves are written likewise. A text before the first boundary, or after the last one, counts too. Empty:
+// `content` is malformed, for example because its last boundary is missing.
 std::optional<std::string> parts_text(const MediaType& type, std::string_view content);
 
 // All values of a field in a form: multipart/form-data or application/x-www-form-urlencoded. Empty: not a form, or a

@@ -229,6 +229,20 @@ ClientKey key_from_path(std::string_view pattern, std::string_view path) {
   return key;
 }
 
+// "/orders/{key}/pay" for "/Orders/o%2D1/pay/", which matches it. So a key is one operation however its path is
+// written.
+std::string path_without_key(std::string_view pattern, std::string_view path) {
+  const std::vector<std::string_view> wanted = segments_of(pattern);
+  const std::vector<std::string_view> given = segments_of(path);
+  std::string out;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const bool is_free = is_any_segment(wanted[i]) && wanted[i] != key_segment;
+    out += '/';
+    out += is_free ? text::percent_decoded(given[i], text::is_unreserved) : std::string(wanted[i]);
+  }
+  return out;
+}
+
 void check(const Options& options) {
   check_names(options.methods, "methods");
   if (options.protect && !options.principal.is_said()) {
@@ -248,7 +262,7 @@ void check(const Options& options) {
   for (const std::string& type : options.stream_types) {
     const auto slash = type.find('/');
     if (slash == std::string::npos || !text::is_token(type.substr(0, slash)) ||
-        !text::is_token(type.substr(slash + 1))) {
+        !text::is_token(type.substr(slash + 1)) || type.find('*') != std::string::npos) {
       refuse_option("stream_types has '" + type + "': write a content type as in application/x-ndjson");
     }
   }
@@ -715,7 +729,11 @@ Examination Rules::examine(const Request& request) const {
   if (!body) return parts.refused(Problem::body_unreadable, why_nothing_compared);
   std::string from_path;
   std::string_view route = parts.options.route;
-  if (route.empty()) route = from_path = route_of_path(path_of(request.target));
+  if (route.empty()) {
+    const std::string_view path = path_of(request.target);
+    const std::string& pattern = parts.options.key_path;
+    route = from_path = route_of_path(pattern.empty() ? path : path_without_key(pattern, path));
+  }
   out.kind = Examination::Kind::operation;
   out.operation.emplace(once::Request{.key = parts.key(request, who, route, key.key),
                                       .fingerprint = parts.fingerprint(request, route, *body),
