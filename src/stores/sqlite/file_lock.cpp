@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include <once/error.hpp>
@@ -120,9 +121,11 @@ FileLock::Hints FileLock::read_hints() const noexcept {
   return hints;
 }
 
-void FileLock::write_hint(std::size_t offset, const void* bytes, std::size_t size) const noexcept {
+void FileLock::write_hints(const Hints& hints, std::size_t from, std::size_t to) const noexcept {
+  const auto bytes = std::as_bytes(std::span(&hints, 1)).subspan(from, to - from);
   // Without it a waiter waits longer than necessary.
-  static_cast<void>(pwrite(file_.get(), bytes, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size));
+  static_cast<void>(pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(from)) ==
+                    static_cast<ssize_t>(bytes.size()));
 }
 
 bool FileLock::is_wanted(const Hints& hints, std::int64_t now) const noexcept {
@@ -131,9 +134,7 @@ bool FileLock::is_wanted(const Hints& hints, std::int64_t now) const noexcept {
 }
 
 void FileLock::want(std::int64_t now) const noexcept {
-  const Hints hints{.wanted_by = id_, .wanted_at = now};
-  constexpr std::size_t at = offsetof(Hints, wanted_by);
-  write_hint(at, &hints.wanted_by, sizeof hints - at);
+  write_hints({.wanted_by = id_, .wanted_at = now}, offsetof(Hints, wanted_by), sizeof(Hints));
 }
 
 // Not FUTEX_PRIVATE: the word is shared by processes.
@@ -175,9 +176,8 @@ void FileLock::acquire(Millis limit) {
   }
   const Hints hints = read_hints();
   if (hints.held_by == id_) return;
-  const Hints ours{.held_by = id_, .holder_pid = static_cast<std::uint32_t>(getpid())};
-  constexpr std::size_t at = offsetof(Hints, held_by);
-  write_hint(at, &ours.held_by, offsetof(Hints, wanted_by) - at);
+  write_hints({.held_by = id_, .holder_pid = static_cast<std::uint32_t>(getpid())}, offsetof(Hints, held_by),
+              offsetof(Hints, wanted_by));
 }
 
 void FileLock::release() noexcept {
@@ -186,8 +186,7 @@ void FileLock::release() noexcept {
   const Hints hints = read_hints();
   others_waited_ = is_wanted(hints, now_ns());
   if (!others_waited_) return;
-  const std::uint32_t next = hints.releases + 1;
-  write_hint(offsetof(Hints, releases), &next, sizeof next);
+  write_hints({.releases = hints.releases + 1}, offsetof(Hints, releases), offsetof(Hints, held_by));
   syscall(SYS_futex, page_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 

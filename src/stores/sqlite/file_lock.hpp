@@ -96,7 +96,8 @@ class FileLock {
   void close() noexcept;
   bool try_lock();
   [[nodiscard]] Hints read_hints() const noexcept;  // Zeros for missing bytes.
-  void write_hint(std::size_t offset, const void* bytes, std::size_t size) const noexcept;
+  // Only the bytes `from` to `to` of them. Other programs write the others.
+  void write_hints(const Hints& hints, std::size_t from, std::size_t to) const noexcept;
   void want(std::int64_t now_ns) const noexcept;
   void wait(std::uint32_t releases, std::int64_t limit_ns) const noexcept;
   [[nodiscard]] bool is_wanted(const Hints& hints, std::int64_t now_ns) const noexcept;
