@@ -128,7 +128,10 @@ TEST_F(ReadinessTest, OneProbeServesAllWhoAsk) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_EQ(writes, 1);
-  while (writes < 2) by_hand->advance(Millis{3'000});  // Its insert, then its removal.
+  while (writes < 2) {  // Its insert, then its removal.
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    by_hand->advance(Millis{3'000});
+  }
   by_hand->advance(Millis{3'000});
   for (Line& line : asking) EXPECT_EQ(answer_of(line), "ready\n");
   EXPECT_EQ(writes, 2);
