@@ -14,6 +14,7 @@
 
 #include <once/engine/engine.hpp>
 #include <once/frontends/proxy.hpp>
+#include <once/platform/blocking.hpp>
 #include <once/stores/memory.hpp>
 #include <once/testing/faulty_store.hpp>
 
@@ -115,6 +116,18 @@ class ProxyTest : public ::testing::Test {
       news.notify_all();
     };
     proxy = std::make_unique<Proxy>(*engine, rules, options);
+  }
+
+  [[nodiscard]] std::vector<Record> records() { return blocking::list(*store, {.limit = 100}).records; }
+
+  // Why nothing is stored under this key.
+  [[nodiscard]] std::string reason_of(const std::string& key) {
+    for (const Record& record : records()) {
+      if (record.label != key) continue;
+      const auto& entries = record.history.entries;
+      return record.failure.message + (entries.empty() ? std::string() : entries.back().why);
+    }
+    return "no record";
   }
 
   // The line for the request number `index`, when it is over.

@@ -54,8 +54,6 @@ class ReconcilingTest : public ProxyTest {
     EXPECT_EQ(ask(post(key, "cents=500", lines)).status(), 502U);
   }
 
-  [[nodiscard]] std::vector<Record> records() { return blocking::list(*store, {.limit = 100}).records; }
-
   std::shared_ptr<once::testing::ManualClock> manual;
 };
 

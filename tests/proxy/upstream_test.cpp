@@ -12,23 +12,34 @@ struct Failing {
   const char* name;
   std::string bytes;  // What the upstream sends before it closes.
   const char* cause;
+  const char* reason;  // In the record.
 };
 
 const std::vector<Failing>& failing() {
   static const std::vector<Failing> all{
-      {"closes before the answer", "", "upstream-lost"},
-      {"closes in the head", "HTTP/1.1 200 OK\r\nConte", "upstream-malformed"},
-      {"closes in the body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "upstream-lost"},
-      {"closes in the chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", "upstream-lost"},
-      {"sends two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-       "upstream-malformed"},
+      {"closes before the answer", "", "upstream-lost", "closed the connection before the end of a response"},
+      {"closes in the head", "HTTP/1.1 200 OK\r\nConte", "upstream-malformed", "was closed in its head"},
+      {"closes in the body", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "upstream-lost", "in the body"},
+      {"closes in the chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", "upstream-lost",
+       "in the body"},
+      {"sends two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "upstream-malformed",
+       "more than one Content-Length"},
       {"sends length and chunks", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-       "upstream-malformed"},
-      {"sends no HTTP", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "upstream-malformed"},
-      {"sends bare LF", "HTTP/1.1 200 OK\nContent-Length: 0\n\n", "upstream-malformed"},
-      {"sends a folded line", "HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 0\r\n\r\n", "upstream-malformed"},
-      {"changes the protocol", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "upstream-malformed"},
-      {"sends bad chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "upstream-malformed"},
+       "upstream-malformed", "both Content-Length and Transfer-Encoding"},
+      {"sends two codings",
+       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       "upstream-malformed", "more than one Transfer-Encoding"},
+      {"sends another coding", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+       "upstream-malformed", "only supported Transfer-Encoding is chunked"},
+      {"sends no HTTP", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "upstream-malformed", "its status line is not HTTP/1"},
+      {"sends no header", "HTTP/1.1 200 OK\r\nA : b\r\nContent-Length: 0\r\n\r\n", "upstream-malformed",
+       "a line of its head is no header"},
+      {"sends bare LF", "HTTP/1.1 200 OK\nContent-Length: 0\n\n", "upstream-malformed", "does not end in CR LF"},
+      {"sends a folded line", "HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 0\r\n\r\n", "upstream-malformed",
+       "is folded"},
+      {"changes the protocol", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "upstream-malformed", "a 101"},
+      {"sends bad chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "upstream-malformed",
+       "in the body"},
   };
   return all;
 }
@@ -56,6 +67,7 @@ TEST_F(ProxyTest, WhatBreaksOffIsUnknownAndNobodyRunsItAgain) {
     EXPECT_THAT(second.body, HasSubstr("outcome-unknown"));
     EXPECT_EQ(logged(2 * at + 1).outcome, RequestOutcome::unknown);
     EXPECT_EQ(runs(), at + 1) << how.name;
+    EXPECT_THAT(reason_of(key), HasSubstr(how.reason)) << how.name;
   }
 }
 
@@ -205,7 +217,107 @@ TEST_F(ProxyTest, AHeadOfAnAnswerHasALimitHoweverItComes) {
   EXPECT_EQ(ask(post("")).status(), 200U);
   size = 6'000;
   EXPECT_EQ(ask(post("")).status(), 502U);
-  EXPECT_EQ(logged(1).cause, "upstream-malformed");
+  EXPECT_EQ(logged(1).cause, "upstream-head-too-large");
+}
+
+// The service has answered, so it is no failure of the service, and its status says what a retry gets.
+TEST_F(ProxyTest, AHeadOverTheLimitLeavesItsStatus) {
+  options.max_head_bytes = 4'096;
+  options.aside.after_failures = 3;
+  rules.fates[422] = http::Fate::hold;
+  const std::string over = "X: " + std::string(6'000, 'x') + "\r\n";
+  const std::string lines = [] {
+    std::string out;
+    for (int i = 0; i < 1'001; ++i) out += "X:\r\n";
+    return out;
+  }();
+  const std::string options_of_connection = "Connection: a" + [] {
+    std::string out;
+    for (int i = 0; i < 101; ++i) out += ",a";
+    return out;
+  }() + "\r\n";
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      if (!line.write(said())) return;
+    }
+  });
+  std::size_t asked = 0;
+  std::size_t ran = 0;
+  const auto expect = [&](const std::string& status, const std::string& headers, const std::string& fate) {
+    SCOPED_TRACE(status);
+    say(answer_text(status, "x", headers));
+    const std::string key = "k" + std::to_string(asked);
+    const Message first = ask(post(key));
+    EXPECT_EQ(first.status(), 502U);
+    EXPECT_THAT(first.body, HasSubstr("The head of its answer is over the limit"));
+    EXPECT_EQ(logged(asked).cause, "upstream-head-too-large");
+    EXPECT_EQ(logged(asked).fate, fate);
+    EXPECT_EQ(std::to_string(logged(asked++).upstream_status), status.substr(0, 3));
+    const Message again = ask(post(key));
+    ++asked;
+    ran += fate == "release" ? 2 : 1;
+    EXPECT_EQ(runs(), ran);
+    if (fate == "tombstone") {
+      EXPECT_EQ(again.status(), 410U);
+      EXPECT_THAT(again.body, HasSubstr("\"original_status\":" + status.substr(0, 3)));
+    } else if (fate == "release") {
+      EXPECT_EQ(again.status(), 502U);
+    } else {
+      EXPECT_THAT(again.body, HasSubstr("outcome-unknown"));
+      EXPECT_THAT(reason_of(key), HasSubstr("over the limit: its status was " + status.substr(0, 3)));
+    }
+    return again;
+  };
+  EXPECT_EQ(expect("201 Created", "Location: /charges/7\r\n" + over, "tombstone").header("Location"), "/charges/7");
+  expect("201 Created", lines, "tombstone");
+  expect("302 Found", options_of_connection, "tombstone");
+  expect("404 Not Found", over, "tombstone");
+  expect("409 Conflict", over, "release");
+  expect("422 No", over, "hold");
+  say(answer_text("201 Created", "whole"));
+  EXPECT_EQ(ask(post("k")).body, "whole") << "the service was not put aside";
+  ++asked;
+  ++ran;
+  expect("503 Service Unavailable", over, "ambiguous");
+}
+
+// The rest of the head may have the header that decides.
+TEST_F(ProxyTest, AHeadOverTheLimitMayHideOnceFate) {
+  options.max_head_bytes = 4'096;
+  rules.service_fate = true;
+  const std::string over = "X: " + std::string(6'000, 'x') + "\r\n";
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      if (!line.write(said())) return;
+    }
+  });
+  say(answer_text("409 Conflict", "x", over + "Once-Fate: hold\r\n"));
+  EXPECT_EQ(ask(post("hidden")).status(), 502U);
+  EXPECT_EQ(logged(0).fate, "hold");
+  say(answer_text("500 Error", "x", "Once-Fate: release\r\n" + over));
+  EXPECT_EQ(ask(post("seen")).status(), 502U);
+  EXPECT_EQ(logged(1).fate, "release");
+}
+
+TEST_F(ProxyTest, ARecordSaysWhatTheServiceSaid) {
+  rules.service_fate = true;
+  start([&](Line& line) {
+    while (auto request = line.read_request()) {
+      got(std::move(*request));
+      if (!line.write(said())) return;
+    }
+  });
+  const auto reason = [&](const std::string& key, const std::string& headers) {
+    say(answer_text("201 Created", "x", headers));
+    EXPECT_EQ(ask(post(key)).status(), 201U);
+    return reason_of(key);
+  };
+  EXPECT_THAT(reason("a", "Once-Fate: hold\r\n"), HasSubstr("the service answered 201 with Once-Fate: hold"));
+  EXPECT_THAT(reason("b", "Once-Fate: Complete\r\n"), HasSubstr("with an unknown Once-Fate, 'Complete'"));
+  EXPECT_THAT(reason("c", "Once-Fate: release\r\nOnce-Fate: release\r\n"), HasSubstr("more than one Once-Fate"));
+  EXPECT_THAT(reason("d", "Once-Fate: release\r\n"), HasSubstr("the service answered 201 with Once-Fate: release"));
 }
 
 TEST_F(ProxyTest, AHeadThatDripsDoesNotMakeTheTimeLonger) {

@@ -365,11 +365,11 @@ class Execution::State {
 
   // finish_streamed().
   static void end_streamed(std::unique_ptr<State> self, End end, const Answer& head, std::uint64_t body_bytes,
-                           Callback<void(std::optional<Answer>)> done) {
+                           Callback<void(std::optional<Answer>)> done, std::string reason) {
     Result result;
     if (end == End::store) result = self->rules_->encode_tombstone(head, body_bytes);
     self->streamed_ = std::move(done);
-    State::end(std::move(self), end, std::move(result), head.status, {});
+    State::end(std::move(self), end, std::move(result), head.status, std::move(reason));
   }
 
   // For callers that need only the answer.
@@ -487,9 +487,9 @@ void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes,
 }
 
 void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes, Fate fate,
-                                Callback<void(std::optional<Answer>)> done) {
+                                Callback<void(std::optional<Answer>)> done, std::string reason) {
   const End end = state_->end_of(fate);
-  State::end_streamed(std::move(state_), end, head, body_bytes, std::move(done));
+  State::end_streamed(std::move(state_), end, head, body_bytes, std::move(done), std::move(reason));
 }
 
 void Execution::finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done) {

@@ -89,6 +89,9 @@ Answer answer_to(Trouble trouble, Millis retry_after) {
       return problem("request-timeout", 408, "Request took too long", "Its body did not arrive in time.");
     case Trouble::client_bad:
       return malformed(400, "The chunked body cannot be read.");
+    case Trouble::large_head:
+      return problem("upstream-failed", 502, "The service gave no answer",
+                     "The head of its answer is over the limit of the proxy. The request may have been carried out.");
     default:
       return problem("upstream-failed", 502, "The service gave no answer",
                      "Its connection broke, or its answer is not HTTP. It is not known whether the request was carried "

@@ -161,8 +161,10 @@ void Incoming::settle_framing() {
       framing_fault_ = "The request has both Content-Length and Transfer-Encoding.";
     } else if (version_ == 10) {
       framing_fault_ = "HTTP/1.0 has no Transfer-Encoding.";
-    } else if (codings_ > 1 || !chunked_) {
-      framing_fault_ = "The only supported Transfer-Encoding is chunked, once.";
+    } else if (codings_ > 1) {
+      framing_fault_ = "The request has more than one Transfer-Encoding.";
+    } else if (!chunked_) {
+      framing_fault_ = "The only supported Transfer-Encoding is chunked.";
     }
   } else if (lengths_ > 1) {
     framing_fault_ = "The request has more than one Content-Length.";

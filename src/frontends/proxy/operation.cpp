@@ -238,6 +238,10 @@ Task<Session::Next> Session::run_claimed(Execution& execution, std::string_view 
   }
   served_.upstream_took = Steady::now() - began_;
   co_await exchange->join();
+  if (trouble == Trouble::large_head) {
+    const Next next = co_await keep_status(execution, *exchange);
+    co_return next;
+  }
   const http::Fate fate = nothing_went_out(trouble) ? http::Fate::release : http::Fate::ambiguous;
   served_.outcome = RequestOutcome::error;
   served_.cause = to_string(trouble);
@@ -271,13 +275,56 @@ Answer fate_told(const Incoming& answer) {
   return told;
 }
 
+// Why an answer that says so itself is not stored. Empty: it does not, or it is.
+std::string reason_of_fate(const Answer& told, const http::Options& rules) {
+  if (!rules.service_fate || told.headers.empty()) return {};
+  const std::string what = "the service answered " + std::to_string(told.status) + " with ";
+  if (told.headers.size() > 1) return what + "more than one Once-Fate";
+  const std::string_view word = text::trim(told.headers.front().value);
+  if (word == "complete") return {};
+  if (word == "release" || word == "hold") return what + "Once-Fate: " + std::string(word);
+  constexpr std::size_t most = 32;
+  return what + "an unknown Once-Fate, '" + std::string(word.substr(0, most)) + "'";
+}
+
 }  // namespace
+
+// Of an answer whose head is over the limit. A retry gets its status.
+Task<Session::Next> Session::keep_status(Execution& execution, Exchange& exchange) {
+  const http::Options& rules = endpoint_->rules().options();
+  const Answer told = fate_told(exchange.answer());
+  // The part that was not read may have an Once-Fate.
+  const bool may_say_more = rules.service_fate && told.headers.empty();
+  const http::Fate fate = may_say_more ? http::Fate::hold : endpoint_->rules().fate_of(told);
+  const Answer answer = answer_to(Trouble::large_head);
+  served_.upstream_status = told.status;
+  served_.outcome = RequestOutcome::error;
+  served_.cause = to_string(Trouble::large_head);
+  if (fate == http::Fate::store) {
+    served_.fate = "tombstone";
+    auto finish = [&](Callback<void(std::optional<Answer>)> done) {
+      execution.finish_streamed(head_of(exchange.answer()), 0, fate, std::move(done));
+    };
+    const std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
+    co_return co_await send_result(instead ? *instead : answer);
+  }
+  served_.fate = to_string(fate);
+  std::string reason = reason_of_fate(told, rules);
+  if (reason.empty()) reason = reason_of(Trouble::large_head, "its status was " + std::to_string(told.status));
+  Pending<http::Finished> finished(loop_);
+  execution.finish_told(answer, fate, finished.callback(), std::move(reason));
+  if (!finished.is_there()) co_await finished.wait();
+  const http::Finished given = finished.take();
+  log_finish(given);
+  co_return co_await send_result(given.answer);
+}
 
 Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchange) {
   Answer answer = head_of(exchange.answer());
   served_.upstream_status = answer.status;
   const http::Rules& rules = endpoint_->rules();
-  http::Fate fate = rules.fate_of(fate_told(exchange.answer()));
+  const Answer own = fate_told(exchange.answer());
+  http::Fate fate = rules.fate_of(own);
   if (fate == http::Fate::store && is_stream(exchange.answer(), rules.options().stream_types)) {
     co_return co_await stream_answer(execution, exchange);
   }
@@ -293,7 +340,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     hold_answer(answer.body.size());
   }
   served_.upstream_took = Steady::now() - began_;
-  std::string reason;
+  std::string reason = reason_of_fate(own, rules.options());
   if (piece.trouble != Piece::End::none) {
     co_await exchange.join();
     const Trouble trouble = trouble_of_answer(piece.trouble);
@@ -306,7 +353,7 @@ Task<Session::Next> Session::keep_answer(Execution& execution, Exchange& exchang
     served_.fate = fate == http::Fate::store ? "tombstone" : to_string(fate);
     const std::string body = std::exchange(answer.body, {});
     auto finish = [&](Callback<void(std::optional<Answer>)> done) {
-      execution.finish_streamed(answer, told, fate, std::move(done));
+      execution.finish_streamed(answer, told, fate, std::move(done), reason_of_fate(own, rules.options()));
     };
     std::optional<Answer> instead = co_await completion<std::optional<Answer>>(loop_, finish);
     const bool is_there = co_await end_patience();

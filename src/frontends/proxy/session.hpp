@@ -39,6 +39,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Task<void> reconcile(http::Opening& opening);  // If it is unknown: asks the upstream, and may open it again.
   Task<Next> run_claimed(http::Execution& execution, std::string_view body);
   Task<Next> keep_answer(http::Execution& execution, Exchange& exchange);
+  Task<Next> keep_status(http::Execution& execution, Exchange& exchange);
   // The client's own limit, http::Options::client_timeout.
   struct Patience;
   void begin_patience();

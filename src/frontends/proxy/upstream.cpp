@@ -61,6 +61,8 @@ std::string_view to_string(Trouble trouble) noexcept {
       return "upstream-timeout";
     case Trouble::bad_answer:
       return "upstream-malformed";
+    case Trouble::large_head:
+      return "upstream-head-too-large";
     case Trouble::client_gone:
       return "client-gone";
     case Trouble::client_late:
@@ -92,6 +94,8 @@ std::string reason_of(Trouble trouble, std::string_view detail) {
         return "the service did not respond in time";
       case Trouble::bad_answer:
         return "the response of the service is malformed";
+      case Trouble::large_head:
+        return "the head of the service's response is over the limit";
       case Trouble::client_gone:
         return "the client closed the connection before the end of its request";
       case Trouble::client_late:
@@ -196,7 +200,7 @@ Task<Trouble> Exchange::connect_and_talk(std::string_view head, BodySource body,
 
 void Exchange::tell(Trouble trouble) {
   const auto now = Steady::now();
-  if (trouble == Trouble::none) {
+  if (trouble == Trouble::none || trouble == Trouble::large_head) {
     services_.answered(use_, answer().status(), now);
   } else if (trouble == Trouble::no_tls) {
     services_.unreachable(use_, connection_->refusal_of_certificate(), now);
@@ -333,6 +337,18 @@ Trouble Exchange::bad(std::string_view detail) {
   return Trouble::bad_answer;
 }
 
+// The buffer has a part of the head. Its complete lines begin with the status.
+Trouble Exchange::large_head(bool is_head_method) {
+  const std::string_view seen = connection_->buffer.view().substr(0, options_.max_head_bytes);
+  const auto end = seen.rfind("\r\n");
+  Incoming& part = connection_->message;
+  const bool is_read =
+      end != std::string_view::npos &&
+      (part.read_answer(std::string(seen.substr(0, end)) + "\r\n\r\n", is_head_method) || part.has_too_many());
+  if (!is_read || part.status() < 200) return bad("its head is over the limit (head-limit), and has no status");
+  return Trouble::large_head;
+}
+
 Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
   Connection& connection = *connection_;
   for (int heads = 0; heads <= max_interim_answers; ++heads) {
@@ -340,19 +356,21 @@ Task<Trouble> Exchange::read_head(bool is_head_method, Connection* interim_to) {
     for (;;) {
       scan = scan_head(connection.buffer.view(), scan.bytes);
       if (scan.kind == HeadScan::Kind::malformed)
-        co_return bad("a line of its head does not end in CR LF, or is folded");
+        co_return bad("a line of its head does not end in CR LF, is folded, or has a NUL");
       if (scan.kind == HeadScan::Kind::complete && scan.bytes <= options_.max_head_bytes) break;
-      if (connection.buffer.size() > options_.max_head_bytes) co_return bad("its head is over the limit (head-limit)");
+      if (connection.buffer.size() > options_.max_head_bytes) co_return large_head(is_head_method);
       const error_code error = co_await connection.fill_without_limit();
       if (error == net::error::timed_out) co_return Trouble::late;
-      if (error == net::error::no_buffer_space) co_return bad("its head is over the limit");
+      if (error == net::error::no_buffer_space) co_return large_head(is_head_method);
       if (error && connection.buffer.size() != 0) co_return bad("the connection was closed in its head");
       if (error) co_return !reused_ && !connection.refusal_of_certificate().empty() ? Trouble::no_tls : Trouble::lost;
     }
     Incoming& answer = connection.message;
     const bool is_read = answer.read_answer(connection.buffer.view().substr(0, scan.bytes), is_head_method);
     connection.buffer.consume(scan.bytes);
-    if (!is_read) co_return bad("its head is not HTTP/1");
+    if (!is_read && answer.has_too_many() && answer.status() >= 200) co_return Trouble::large_head;
+    if (!is_read)
+      co_return bad(answer.status() == 0 ? "its status line is not HTTP/1" : "a line of its head is no header");
     if (!answer.is_framed_well()) co_return bad(framing_fault_of(answer));
     const unsigned status = answer.status();
     const bool is_tunnel =

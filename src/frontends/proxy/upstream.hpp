@@ -29,6 +29,7 @@ enum class Trouble : std::uint8_t {
   lost,          // It was sent, and the connection ended before the answer.
   late,          // It was sent, and the answer did not come in time.
   bad_answer,    // The answer is not HTTP, or its framing is invalid.
+  large_head,    // The answer's head is over the limit. answer() has its status, and the lines that were read.
   client_gone,   // The client's body ended before its end.
   client_late,   // … came too slowly.
   client_bad,    // … is malformed.
@@ -124,6 +125,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Task<Trouble> why_no_answer(Trouble trouble, Connection* client);
   void tell(Trouble trouble);  // Reports what is known of the service.
   Trouble bad(std::string_view detail);
+  Trouble large_head(bool is_head_method);
   Task<Trouble> read_head(bool is_head_method, Connection* interim_to);
   static Task<void> send(std::shared_ptr<Exchange> self, std::string_view head, BodySource body);
   Task<Trouble> send_body(BodySource body);

@@ -120,10 +120,10 @@ class Execution {
   [[nodiscard]] Answer finish(Answer answer, Fate fate);
 
   // For an answer whose body is streamed to the client: stores a tombstone. `body_bytes`: 0 if not known. `done` gets
-  // an answer to send instead, or nothing.
+  // an answer to send instead, or nothing. `reason`: as for finish_told().
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Callback<void(std::optional<Answer>)> done);
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Fate fate,
-                       Callback<void(std::optional<Answer>)> done);
+                       Callback<void(std::optional<Answer>)> done, std::string reason = {});
   // Blocks. Do not call it from a completion.
   [[nodiscard]] std::optional<Answer> finish_streamed(const Answer& head, std::uint64_t body_bytes);
 
