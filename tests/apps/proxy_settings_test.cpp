@@ -237,6 +237,7 @@ TEST(ProxySettings, PresetsAreOtherSettings) {
   EXPECT_EQ(stripe.principal, http::Principal::shared());
   EXPECT_EQ(stripe.fates.at(500), http::Fate::release);
   EXPECT_EQ(stripe.fates.at(400), http::Fate::release);
+  EXPECT_EQ(stripe.fates.at(302), http::Fate::release) << "no sender follows it";
   EXPECT_FALSE(stripe.fates.contains(502)) << "it may have been processed";
   EXPECT_EQ(stripe.policy->retention, std::chrono::hours(7 * 24));
   // What is given counts.

@@ -341,13 +341,13 @@ Setting as_toggle(Setting made) {
   return made;
 }
 
-// What a sender of webhooks needs. It sends an event again until it gets a 2xx, for days, with the same id. So an
-// answer that is an error is released: the next attempt runs. 502 to 504 are not, because the event may have been
-// processed.
+// What a sender of webhooks needs. It sends an event again until it gets a 2xx, for days, with the same id. So every
+// other answer is released, also a redirect, which no sender follows: the next attempt runs. 502 to 504 are not,
+// because the event may have been processed.
 const std::map<std::string, std::map<std::string, Words>, std::less<>>& presets() {
   static const std::map<std::string, std::map<std::string, Words>, std::less<>> all = [] {
     const std::map<std::string, Words> common{
-        {"no-principal", {"true"}}, {"fate", {"400-501=release", "505-599=release"}}, {"retention", {"7d"}}};
+        {"no-principal", {"true"}}, {"fate", {"300-501=release", "505-599=release"}}, {"retention", {"7d"}}};
     const auto with = [&](std::map<std::string, Words> own) {
       own.insert(common.begin(), common.end());
       return own;
