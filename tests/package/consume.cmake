@@ -10,9 +10,9 @@ execute_process(COMMAND "${CMAKE_COMMAND}" --build "${FOLDER}" --target consumer
 execute_process(COMMAND "${FOLDER}/consumer" "${FOLDER}/consumer.db" COMMAND_ERROR_IS_FATAL ANY)
 if(FROM STREQUAL "package")
   execute_process(COMMAND "${CMAKE_COMMAND}" --build "${FOLDER}" COMMAND_ERROR_IS_FATAL ANY)
-  foreach(mode fiber cancel exit_thread signals rounding locale stacks global exit)
+  foreach(mode fiber cancel exit_thread signals rounding locale stacks move_only plugin global exit)
     file(REMOVE "${FOLDER}/process.db")
-    execute_process(COMMAND "${FOLDER}/process" ${mode} "${FOLDER}/process.db" COMMAND_ECHO STDOUT TIMEOUT 60
+    execute_process(COMMAND "${FOLDER}/process" ${mode} "${FOLDER}/process.db" COMMAND_ECHO STDOUT TIMEOUT 240
       COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
 endif()

@@ -1,7 +1,10 @@
 // process MODE DATABASE: what else goes on in a process that uses the library. Exits with 0 if every operation ran
 // once.
+#include <dlfcn.h>
 #include <pthread.h>
+#include <sqlite3.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -13,6 +16,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <locale>
@@ -20,12 +24,15 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <once/idempotent.hpp>
 #include <once/stores/memory.hpp>
 #include <once/stores/sqlite.hpp>
+
+#include "plugin.hpp"
 
 namespace {
 
@@ -36,7 +43,7 @@ once::Engine everywhere({.store = once::stores::make_memory_store(), .scope = "p
 
 once::Engine engine_of(const char* database) {
   return once::Engine({.store = once::stores::make_sqlite_store({.path = database}),
-                       .policy = {.lease = seconds(1), .wait = seconds(60)},
+                       .policy = {.lease = seconds(1), .wait = seconds(240)},
                        .scope = "process"});
 }
 
@@ -177,26 +184,108 @@ struct Dot : std::numpunct<char> {
   [[nodiscard]] std::string do_grouping() const override { return "\3"; }
 };
 
-// Many threads with small stacks wait for one result.
+// 10,000 threads with small stacks wait for one result, or as many as the process may have. All of them have called
+// before it is there.
 void stacks(once::Engine& engine) {
+  constexpr std::size_t least = 200;
   struct Call {
     once::Engine& engine;
+    std::atomic<std::size_t> called = 0;
+    std::atomic<bool> may_end = false;
     std::atomic<int> ran = 0;
   } call{engine};
   const auto work = [](void* given) -> void* {
     auto& its = *static_cast<Call*>(given);
-    const auto outcome = its.engine.run("k", {}, [&its] { return std::to_string(++its.ran); });
+    ++its.called;
+    its.called.notify_one();
+    const auto outcome = its.engine.run("k", {}, [&its] {
+      its.may_end.wait(false);
+      return std::to_string(++its.ran);
+    });
     expect(outcome.value() == "1", "another result");
     return nullptr;
   };
   pthread_attr_t small{};
   pthread_attr_init(&small);
   expect(pthread_attr_setstacksize(&small, std::size_t{64} * 1024) == 0, "pthread_attr_setstacksize");
-  std::vector<pthread_t> threads(200);
-  for (pthread_t& thread : threads) expect(pthread_create(&thread, &small, work, &call) == 0, "pthread_create");
-  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  std::vector<pthread_t> threads;
+  for (pthread_t thread{}; threads.size() < 10'000; threads.push_back(thread)) {
+    if (pthread_create(&thread, &small, work, &call) == 0) continue;
+    expect(threads.size() >= least, "pthread_create");
+    break;
+  }
   pthread_attr_destroy(&small);
+  for (std::size_t seen = 0; (seen = call.called) < threads.size();) call.called.wait(seen);
+  call.may_end = true;
+  call.may_end.notify_all();
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
   expect(call.ran == 1, "it ran more than once");
+}
+
+// A handler that owns something can only be moved. So can a result.
+void move_only(once::Engine& engine) {
+  auto text = std::make_unique<std::string>("owned");
+  const auto work = [text = std::move(text)] { return std::move(*text); };
+  static_assert(!std::is_copy_constructible_v<decltype(work)>);
+  expect(engine.run("const", {}, work).value() == "owned", "a handler by reference");
+  auto other = std::make_unique<int>(7);
+  const auto outcome = engine.run("moved", {}, [other = std::move(other)] { return std::to_string(*other); });
+  expect(outcome.value() == "7", "a handler that is moved");
+  auto pay = once::idempotent(engine, {.name = "pay", .key = "@"},
+                              [count = std::make_unique<int>(0)](std::string_view) { return ++*count; });
+  auto moved = std::move(pay);
+  expect(moved(R"({"id":1})") == 1 && moved(R"({"id":1})") == 1 && moved(R"({"id":2})") == 2, "a moved operation");
+}
+
+// SQLite's own list, from its first entry.
+std::string vfs_names() {
+  std::string names;
+  for (const sqlite3_vfs* vfs = sqlite3_vfs_find(nullptr); vfs != nullptr; vfs = vfs->pNext) {
+    names += vfs->zName;
+    names += ' ';
+  }
+  return names;
+}
+
+// Two copies of once on one file, with one SQLite. One of them goes.
+void plugin(const char* database, const std::string& file) {
+  const std::string before = vfs_names();
+  for (int round = 0; round < 3; ++round) {
+    void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    expect(handle != nullptr, "dlopen");
+    const auto run = reinterpret_cast<decltype(&plugin_run)>(dlsym(handle, "plugin_run"));
+    expect(run != nullptr, "dlsym");
+    const std::string own = "own" + std::to_string(round);
+    {
+      once::Engine engine = engine_of(database);
+      std::atomic<int> theirs = 0;
+      std::thread other([&run, &theirs, database, round] {
+        for (int i = 0; i < 20; ++i) theirs += run(database, ("k" + std::to_string(20 * round + i)).c_str());
+      });
+      int ran = 0;
+      for (int i = 0; i < 100; ++i) {
+        const std::string key = own + '-' + std::to_string(i);
+        static_cast<void>(engine.run(key, {}, [&ran] { return std::to_string(++ran); }).value());
+      }
+      other.join();
+      expect(ran == 100 && theirs == 20, "two copies on one file");
+      expect(run(database, own.c_str()) == 1 && run(database, own.c_str()) == 0, "the plugin did not replay");
+      const auto outcome = engine.run(own, {}, [] { return std::string("again"); });
+      expect(outcome.kind == once::Outcome::Kind::replayed, "one copy ran what the other had");
+    }
+    expect(dlclose(handle) == 0, "dlclose");
+  }
+  expect(vfs_names() == before, "a VFS was left behind");
+  // What a VFS that is gone would break: the host's own databases, its copies, and its stores.
+  sqlite3* own = nullptr;
+  expect(sqlite3_open_v2(":memory:", &own, SQLITE_OPEN_READWRITE, "unix-none") == SQLITE_OK, "sqlite3_open_v2");
+  sqlite3_close(own);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  int status = 0;
+  expect(waitpid(child, &status, 0) == child && status == 0, "a copy of the process");
+  const auto outcome = engine_of(database).run("own0", {}, [] { return std::string("again"); });
+  expect(outcome.kind == once::Outcome::Kind::replayed, "the store after the plugin was unloaded");
 }
 
 }  // namespace
@@ -221,6 +310,10 @@ int main(int argc, char** argv) {
         [](int i) { std::locale::global(i == 0 ? std::locale::classic() : std::locale(std::locale(), new Dot)); }, 2);
   } else if (mode == "stacks") {
     stacks(engine);
+  } else if (mode == "move_only") {
+    move_only(engine);
+  } else if (mode == "plugin") {
+    plugin(argv[2], std::filesystem::read_symlink("/proc/self/exe").parent_path() / "plugin.so");
   } else if (mode == "global") {
     expect(everywhere.run("k", {}, [] { return std::string("r"); }).value() == "r", "the global engine");
     std::atexit([] { expect(everywhere.run("k", {}, [] { return std::string("other"); }).value() == "r", "at exit"); });
