@@ -162,6 +162,8 @@ struct OperatorsAnswer : http::Answer {
       : http::Answer(std::move(head)), stream(std::move(its_body)) {}
 
   std::unique_ptr<AnswerStream> stream = {};  // Null: the answer is whole.
+  // Called if nothing of it was sent, because the client had gone. May be empty.
+  Callback<void()> unsent = {};
 };
 
 // The listening addresses: --listen and --admin.

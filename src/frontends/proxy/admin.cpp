@@ -22,7 +22,6 @@ namespace once::proxy {
 namespace {
 
 constexpr std::size_t most_head_bytes = 8 * 1024;
-constexpr std::size_t most_connections = 64;
 constexpr Millis probe_interval{10'000};
 
 http::Answer text(unsigned status, std::string body) {
@@ -175,7 +174,7 @@ Task<Asked::Kind> read_asked(Connection& client, Asked& asked, Millis patience) 
 
 bool is_for_operators(std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
-  return path.starts_with("/v1/") || path == "/console" || path.starts_with("/console/");
+  return path == "/v1" || path.starts_with("/v1/") || path == "/console" || path.starts_with("/console/");
 }
 
 // The answer to the request.
@@ -216,19 +215,22 @@ Task<void> listen(Listening& listening) {
 // Bytes that the kernel keeps for a client that does not take them.
 constexpr int most_unsent_bytes = 64 * 1024;
 
-Task<void> send_whole(Connection& client, const Asked& asked, Millis patience) {
+// Whether nothing of the answer was sent because the client had gone.
+Task<bool> send_whole(Connection& client, const Asked& asked, Millis patience, bool keep) {
+  if (asked.answer.unsent && client.has_ended()) co_return true;
   const http::Answer& answer = asked.answer;
   const bool is_head = asked.head.method == "HEAD";
   // RFC 9110, 8.6: and no length of one. Nor has a stream, of which HEAD gets the head.
   const bool has_no_body = answer.status == 204 || answer.status == 304 || (is_head && answer.body.empty());
   const Framing framing{has_no_body ? Framing::Kind::none : Framing::Kind::length, answer.body.size()};
-  const std::string lines = write_answer_head(answer.status, {}, answer.headers, framing, 11, false);
+  const std::string lines =
+      write_answer_head(answer.status, {}, answer.headers, framing, keep ? asked.head.version : 11, keep);
   const std::string_view body = is_head ? std::string_view() : std::string_view(answer.body);
   const std::array<net::const_buffer, 2> out{net::buffer(lines), net::buffer(body)};
   std::uint64_t written = 0;
-  // A disconnected client does not need it.
-  static_cast<void>(co_await client.write(out, patience, written));
-  client.shut_down();
+  const error_code error = co_await client.write(out, patience, written);
+  if (error || !keep) client.shut_down();
+  co_return error&& written == 0;
 }
 
 Task<void> send_stream(Loop& loop, Connection& client, const Asked& asked, Millis patience) {
@@ -287,7 +289,7 @@ class Reading {
 
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   // Silent connections must not block a probe.
-  if (pages.connections >= most_connections) {
+  if (pages.connections >= pages.most_connections) {
     if (pages.reading.empty()) co_return;
     pages.reading.front()->close();  // Its coroutine notices that later: until then there is one connection more.
     pages.reading.splice(pages.reading.end(), pages.reading, pages.reading.begin());
@@ -304,17 +306,30 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
       co_return;
     }
   }
-  // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
-  const auto own = std::make_unique<Asked>();
-  Asked& asked = *own;
-  asked.address = client.remote_address();
-  asked.kind = co_await read_asked(client, asked, pages.patience);
-  reading.reset();
-  if (asked.kind == Asked::Kind::gone) co_return;
-  if (asked.kind == Asked::Kind::whole) asked.answer = co_await respond(loop, pages, asked);
-  Task<void> sending = asked.answer.stream ? send_stream(loop, client, asked, pages.patience)
-                                           : send_whole(client, asked, pages.patience);
-  co_await std::move(sending);
+  for (bool keep = true; keep;) {
+    // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
+    const auto own = std::make_unique<Asked>();
+    Asked& asked = *own;
+    asked.address = client.remote_address();
+    asked.kind = co_await read_asked(client, asked, pages.patience);
+    reading.reset();
+    if (asked.kind == Asked::Kind::gone) co_return;
+    if (asked.kind == Asked::Kind::whole) asked.answer = co_await respond(loop, pages, asked);
+    if (asked.answer.stream) {
+      Task<void> sending = send_stream(loop, client, asked, pages.patience);
+      co_await std::move(sending);
+      co_return;
+    }
+    keep = pages.idle > Millis{0} && asked.kind == Asked::Kind::whole && client.message.keep_alive() && !loop.closing();
+    Task<bool> sending = send_whole(client, asked, pages.patience, keep);
+    const bool is_unsent = co_await std::move(sending);
+    if (is_unsent && asked.answer.unsent) asked.answer.unsent();
+    if (is_unsent || !keep) co_return;
+    reading.emplace(pages, client);
+    if (client.buffer.size() > 0) continue;
+    const error_code error = co_await client.fill(pages.idle);
+    if (error) co_return;
+  }
 }
 
 Task<void> accept_admin(Loop& loop, Acceptor& acceptor, AdminPages& pages) {

@@ -35,6 +35,8 @@ struct WriteProbe {
 struct AdminPages {
   std::shared_ptr<const tls::ServerContext> certificate = {};  // Null: no TLS. Replaced on the loop's thread only.
   Millis patience{0};  // For reading a request, and for each write of an answer.
+  Millis idle{0};      // How long a connection is kept for its next request. 0: each has one request.
+  std::size_t most_connections = 64;
   Engine* engine = nullptr;
   bool probes_writes = true;             // /readyz: also for stores that are not charged for it. See serve_admin().
   std::function<std::string()> unready;  // Why it is not ready, or "". May be empty.
@@ -50,13 +52,14 @@ struct AdminPages {
   WriteProbe probe = {};
 };
 
-// One connection, one request. GET and HEAD: /healthz is always 200. /readyz is 200, or 503 as AdminPages::unready
-// says, while the store gives no answer, or while it takes no new operation: that is tried at most once in ten seconds,
-// for all who ask, with a record of its own (operate::probe), in stores that remove expired records only by sweep(), as
-// others charge for writes. With the query "replays", /readyz leaves this out. /metrics is AdminPages::metrics. Paths
-// below /v1/ and /console, with any method, are for AdminPages::operators. If 64 connections are open, closes the one
-// that has waited longest without a complete request, or this one if there is none. A stream (OperatorsAnswer) holds
-// its connection, and ends with it. `pages` must outlive it, and belongs to the loop.
+// One connection, with one request unless AdminPages::idle says otherwise. GET and HEAD: /healthz is always 200.
+// /readyz is 200, or 503 as AdminPages::unready says, while the store gives no answer, or while it takes no new
+// operation: that is tried at most once in ten seconds, for all who ask, with a record of its own (operate::probe), in
+// stores that remove expired records only by sweep(), as others charge for writes. With the query "replays", /readyz
+// leaves this out. /metrics is AdminPages::metrics. /v1 and /console, and paths below them, with any method, are for
+// AdminPages::operators. If the most connections are open, closes the one that has waited longest without a complete
+// request, or this one if there is none. A stream (OperatorsAnswer) holds its connection, and ends with it. `pages`
+// must outlive it, and belongs to the loop.
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages);
 
 // The same for each connection, until the acceptor is closed. It belongs to the loop.

@@ -15,13 +15,17 @@ class AdminServer::Impl {
  public:
   Impl(Engine& engine, AdminOptions options)
       : pages_{.patience = most_admin_patience,
+               .idle = options.idle,
+               .most_connections = options.most_connections,
                .engine = &engine,
                .probes_writes = options.probes_writes,
                .unready = std::move(options.unready),
                .metrics = std::move(options.metrics),
                .operators = std::move(options.operators),
                .refuse_metrics = std::move(options.refuse_metrics)},
-        acceptor_(listen_on(options.listen, loop_.io)),
+        acceptor_(options.listen.socket.empty()
+                      ? listen_on(options.listen, loop_.io)
+                      : listen_on(options.listen, options.listen_mode, loop_.io, socket_file_)),
         port_(port_of(acceptor_)) {
     loop_.start();
     spawn(loop_.io, accept_admin(loop_, acceptor_, pages_));
@@ -35,6 +39,7 @@ class AdminServer::Impl {
       loop_.close_all();
     });
     thread_.join();
+    socket_file_.remove();
   }
 
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
@@ -45,6 +50,7 @@ class AdminServer::Impl {
 
   AdminPages pages_;
   Loop loop_{tick, buffer_bytes};  // Its coroutines use the pages.
+  SocketFile socket_file_;
   Acceptor acceptor_;
   const std::uint16_t port_;
   std::jthread thread_;

@@ -260,6 +260,14 @@ bool Connection::is_quiet() {
   return got < 0 && errno == EAGAIN;
 }
 
+bool Connection::has_ended() {
+  if (buffer.size() != 0) return false;
+  if (!socket.is_open()) return true;
+  char byte = 0;
+  const auto got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 Task<void> Event::wait() {
   if (!timer_) timer_.emplace(loop_.io, Steady::time_point::max());
   while (!set_) co_await timer_->async_wait(in_place);

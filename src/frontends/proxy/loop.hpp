@@ -241,6 +241,8 @@ class Connection {
 
   // Whether a kept connection is still open, and has no unexpected byte.
   [[nodiscard]] bool is_quiet();
+  // Whether the other side has said that it sends no more, and nothing that it sent is unread.
+  [[nodiscard]] bool has_ended();
 
   Socket socket;
   ReadBuffer buffer;

@@ -1,0 +1,197 @@
+// once serve: claims for programs in any language, over HTTP on a Unix socket or a loopback address.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <once/engine/engine.hpp>
+#include <once/engine/metrics.hpp>
+#include <once/error.hpp>
+#include <once/frontends/admin.hpp>
+
+#include "commands/commands.hpp"
+#include "operators/admin_port.hpp"
+#include "operators/admin_token.hpp"
+#include "operators/overview.hpp"
+#include "operators/requests.hpp"
+#include "output/report.hpp"
+#include "output/text.hpp"
+#include "process/recent_events.hpp"
+#include "process/store_look.hpp"
+#include "process/sweeper.hpp"
+#include "serve/claims.hpp"
+#include "settings/access.hpp"
+#include "settings/log.hpp"
+
+namespace once::cli {
+
+namespace {
+
+constexpr Millis idle_limit{600'000};
+
+struct ServeFlags {
+  StoreOptions store;
+  bool unshared_store = false;
+  std::string listen;
+  std::string listen_mode = "0600";
+  std::string token_file;
+  std::size_t max_claims = ClaimsOptions().most_open;
+  std::string sweep_interval = "60s";
+  LogFlags log;
+  AdminFlags admin;
+};
+
+proxy::Address address_of(const ServeFlags& flags) {
+  std::string listen = flags.listen;
+  if (listen.empty()) {
+    const std::string folder = variable("XDG_RUNTIME_DIR");
+    if (folder.empty()) {
+      misuse(
+          "--listen is missing, and XDG_RUNTIME_DIR is not set: name a socket, as in --listen "
+          "unix:/run/once/serve.sock");
+    }
+    listen = "unix:" + folder + "/once-serve.sock";
+  }
+  const bool is_port = listen.find_first_not_of("0123456789") == std::string::npos;
+  proxy::Address address = proxy::parse_listen(is_port ? "127.0.0.1:" + listen : listen, "--listen");
+  if (!proxy::is_loopback(address)) {
+    misuse("--listen: this server has no TLS, so it listens on a Unix socket or a loopback address only, not on " +
+           address.host);
+  }
+  return address;
+}
+
+unsigned mode_of(const ServeFlags& flags, const proxy::Address& address) {
+  const std::string& text = flags.listen_mode;
+  if (text.size() < 3 || text.size() > 4 || text.find_first_not_of("01234567") != std::string::npos) {
+    misuse("--listen-mode must be an octal number, such as 0600 or 0660");
+  }
+  if (address.socket.empty() && text != ServeFlags().listen_mode) {
+    misuse("--listen-mode is of a Unix socket's file, and --listen is an address: use --token-file");
+  }
+  return static_cast<unsigned>(std::stoul(text, nullptr, 8));
+}
+
+// Blocks them for the whole process, if done before any other thread starts.
+sigset_t block_end_signals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+int serve(const ServeFlags& flags) {
+  const proxy::Address address = address_of(flags);
+  const unsigned mode = mode_of(flags, address);
+  const bool on_socket = !address.socket.empty();
+  if (on_socket && !flags.token_file.empty()) {
+    misuse("--token-file is for a loopback address: who may use a Unix socket, --listen-mode says");
+  }
+  const Millis stats_interval = parse_interval(flags.admin.stats_interval, "--stats-interval");
+  const Millis sweeps = parse_interval(flags.sweep_interval, "--sweep-interval");
+  const sigset_t signals = block_end_signals();
+  const StoreAccess access = open_access(flags.store, Missing::create);
+  require_bytes(access.url);
+  require_shared(*access.store, flags.unshared_store);
+  // Every user of this host can connect to a loopback address.
+  const auto made = !on_socket && flags.token_file.empty() ? std::make_unique<MadeTokenFile>() : nullptr;
+  const AdminToken token(made ? made->path() : flags.token_file, "--token-file");
+
+  const Metrics metrics;
+  const auto recent = std::make_shared<RecentEvents>();
+  EngineOptions options;
+  options.store = access.store;
+  options.offload = access.offload;
+  options.holder = who() + ":" + std::to_string(getpid()) + " once serve";
+  options.observer = [metrics, recent, log = service_log_observer(log_options(flags.log))](const Event& event) {
+    metrics(event);
+    recent->count(event);
+    log(event);
+  };
+  const auto engine = std::make_shared<Engine>(std::move(options));
+  Claims claims(engine, {.most_open = flags.max_claims});
+  std::optional<StoreLook> look;
+  if (!flags.admin.address.empty() && stats_interval > Millis{0}) {
+    look.emplace(StoreLookOptions{.store = access.store, .interval = stats_interval});
+  }
+  std::optional<Sweeper> sweeper;
+  if (sweeps > Millis{0}) {
+    sweeper.emplace(SweeperOptions{.store = access.store, .offload = access.offload, .interval = sweeps});
+  }
+  std::atomic<bool> is_stopping{false};
+  const auto unready = [&] { return is_stopping ? std::string("stopping") : std::string(); };
+  const auto page = [&] {
+    return metrics.text() + claims.metrics() + process_metrics() + (look ? look->text() : std::string()) +
+           (sweeper ? sweeper->text() : std::string());
+  };
+  const AdminPort admin(flags.admin, access, *engine, page, unready,
+                        overview_sources(look ? &*look : nullptr, recent.get()));
+  if (admin.port() != 0) say("operators on port " + std::to_string(admin.port()));
+  if (admin.made_token() != nullptr) say(admin.made_token()->note());
+  proxy::AdminOptions server_options;
+  server_options.listen = address;
+  server_options.listen_mode = mode;
+  server_options.idle = idle_limit;
+  server_options.most_connections = flags.max_claims + 64;
+  server_options.metrics = page;
+  server_options.unready = unready;
+  server_options.operators = [&](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
+    if (!on_socket) {
+      if (auto refused = token.refuse(request)) return done(std::move(*refused));
+    }
+    claims.answer(request, std::move(done));
+  };
+  server_options.refuse_metrics = [&](const http::Request& request) {
+    return on_socket ? std::nullopt : token.refuse(request);
+  };
+  const proxy::AdminServer server(*engine, std::move(server_options));
+  say("listening on " +
+      (on_socket ? "unix:" + address.socket : address.host + " port " + std::to_string(server.port())));
+  if (made) say("the token is in " + made->path());
+  int signal = 0;
+  sigwait(&signals, &signal);
+  is_stopping = true;
+  claims.stop();
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Invocation& invocation) {
+  const auto flags = std::make_shared<ServeFlags>();
+  CLI::App* const command =
+      app.add_subcommand("serve", "Claims for programs in any language, over HTTP on a Unix socket");
+  add_store_options(*command, flags->store);
+  add_unshared_store(*command, flags->unshared_store);
+  command->add_option(
+      "--listen", flags->listen,
+      "unix:PATH, or [HOST:]PORT on a loopback address (default: unix:$XDG_RUNTIME_DIR/once-serve.sock)");
+  command->add_option("--listen-mode", flags->listen_mode, "Mode of the Unix socket's file: who may connect")
+      ->capture_default_str();
+  command->add_option("--token-file", flags->token_file,
+                      "A file with the token that a loopback address requires (default: a new token, in a file whose\n"
+                      "path is printed)");
+  command->add_option("--max-claims", flags->max_claims, "How many claims may be open at a time")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command->add_option("--sweep-interval", flags->sweep_interval, sweep_interval_help)->capture_default_str();
+  add_log_flags(*command, flags->log, "text");
+  add_admin_flags(*command, flags->admin);
+  command->footer(
+      "docs/serve.md describes the requests.\n\n"
+      "Examples:\n"
+      "  once serve --store sqlite:/var/lib/once/once.db --listen unix:/run/once/serve.sock\n"
+      "  curl --unix-socket /run/once/serve.sock http://once/v1/claims \\\n"
+      "    --json '{\"scope\": \"orders\", \"key\": \"order-17\", \"lease_ms\": 30000}'\n\n"
+      "Exit codes: 0 ended by a signal; 64 wrong options; 243 the store or the address cannot be used.");
+  command->callback([flags, &invocation] { invocation.action = [flags] { return serve(*flags); }; });
+}
+
+}  // namespace once::cli

@@ -1,0 +1,65 @@
+#include "serve/claim_id.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include <once/fingerprint.hpp>
+
+#include "operators/answers.hpp"
+#include "output/text.hpp"
+
+namespace once::cli {
+
+namespace {
+
+constexpr char version = 1;
+constexpr std::int64_t absent = -1;
+constexpr std::size_t number_bytes = sizeof(std::int64_t);
+constexpr std::size_t owner_bytes = std::tuple_size_v<decltype(Owner::bytes)>;
+constexpr std::size_t head_bytes = 1 + owner_bytes + 3 * number_bytes;
+
+void append(std::string& out, std::int64_t number) {
+  for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(static_cast<std::uint64_t>(number) >> shift);
+}
+
+std::int64_t number_at(std::string_view bytes, std::size_t at) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < number_bytes; ++i) number = number << 8U | static_cast<unsigned char>(bytes[at + i]);
+  return static_cast<std::int64_t>(number);
+}
+
+}  // namespace
+
+std::string ClaimId::text() const {
+  std::string bytes(1, version);
+  bytes.append(owner.bytes.begin(), owner.bytes.end());
+  append(bytes, lease.count());
+  append(bytes, retention.count());
+  append(bytes, failure_retention ? failure_retention->count() : absent);
+  return to_hex(bytes + key.stored());
+}
+
+ClaimId ClaimId::from_text(std::string_view text) {
+  const std::string bytes = parse_hex(text, "the claim in the path");
+  if (bytes.size() <= head_bytes || bytes.front() != version) {
+    throw wrong("the claim in the path is not the member `claim` of an answer to POST /v1/claims");
+  }
+  Owner owner;
+  std::copy_n(bytes.begin() + 1, owner_bytes, owner.bytes.begin());
+  const std::int64_t failures = number_at(bytes, 1 + owner_bytes + 2 * number_bytes);
+  ClaimId id{.owner = owner,
+             .lease = Millis{number_at(bytes, 1 + owner_bytes)},
+             .retention = Millis{number_at(bytes, 1 + owner_bytes + number_bytes)},
+             .failure_retention = failures == absent ? std::nullopt : std::optional(Millis{failures}),
+             .key = Key::from_stored(std::string_view(bytes).substr(head_bytes))};
+  check(id.policy());
+  return id;
+}
+
+Policy ClaimId::policy() const {
+  return {.lease = lease, .retention = retention, .failure_retention = failure_retention};
+}
+
+}  // namespace once::cli

@@ -1,0 +1,32 @@
+// The ID of a claim, as clients of `once serve` have it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <once/key.hpp>
+#include <once/policy.hpp>
+#include <once/record.hpp>
+#include <once/time.hpp>
+
+namespace once::cli {
+
+// All that it takes to go on with a claim, also after a restart and in another process on the same store. Nothing of it
+// is kept by the server. Who knows it has the claim: it contains the owner, which nobody can guess.
+struct ClaimId {
+  Owner owner;
+  Millis lease{0};
+  Millis retention{0};
+  std::optional<Millis> failure_retention = {};
+  Key key;
+
+  [[nodiscard]] std::string text() const;  // Lower-case hexadecimal digits, at most 2132.
+  // Throws Exception(misuse): it is not the text of one.
+  static ClaimId from_text(std::string_view text);
+
+  // What the engine is told of them when the claim is taken up.
+  [[nodiscard]] Policy policy() const;
+};
+
+}  // namespace once::cli

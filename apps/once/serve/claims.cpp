@@ -1,0 +1,876 @@
+#include "serve/claims.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <once/clock.hpp>
+#include <once/error.hpp>
+#include <once/fingerprint.hpp>
+#include <once/keys/key_deriver.hpp>
+
+#include "operators/answers.hpp"
+#include "operators/requests.hpp"
+#include "output/report.hpp"
+#include "platform/thread.hpp"
+#include "serve/claim_id.hpp"
+#include "text/base64.hpp"
+#include "text/percent.hpp"
+
+namespace once::cli {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view claims_path = "/v1/claims";
+constexpr std::chrono::milliseconds tick{250};
+constexpr std::size_t most_derived = 16;
+constexpr std::size_t most_request_bytes = 128;
+constexpr std::size_t least_request_bytes = 16;
+
+// ---- answers
+
+http::Answer problem(std::string_view name, unsigned status, std::string_view title, std::string_view detail,
+                     ordered_json members = ordered_json::object()) {
+  ordered_json json = problem_json(name, status, title, detail);
+  json.update(members);
+  http::Answer answer = json_answer(status, json, "application/problem+json");
+  if (status == 503) answer.headers.push_back({"Retry-After", "1"});
+  return answer;
+}
+
+http::Answer told(std::string_view answer, ordered_json members = ordered_json::object()) {
+  ordered_json json{{"answer", answer}};
+  json.update(members);
+  http::Answer out = json_answer(200, json);
+  out.headers.push_back({"Once-Answer", std::string(answer)});
+  return out;
+}
+
+http::Answer lost(const Record* record) {
+  const ordered_json members{{"state", record == nullptr ? "none" : to_string(record->state)}};
+  return problem("claim-lost", 409, "The claim is lost",
+                 "Its lease ended and another call took over, or an operator did. What the work has done is not "
+                 "recorded: begin again to learn what is",
+                 members);
+}
+
+http::Answer finished_otherwise(const Record& record) {
+  return problem("already-finished", 409, "The claim was finished already, and otherwise",
+                 "The first finish counts: begin again to get it", {{"state", to_string(record.state)}});
+}
+
+http::Answer not_recorded(const Error& error) {
+  if (error.kind == ErrorKind::misuse) {
+    return problem("too-large", 413, "The record cannot keep this", error.message);
+  }
+  return problem("not-recorded", 503, "It could not be written yet", error.message + ". Send the same request again");
+}
+
+// A stored result, as its bytes.
+http::Answer result_answer(std::string_view answer, const Record& record) {
+  if (record.result.placement != Placement::inlined) {
+    return problem("answer-not-kept", 410, "The result was too large to keep",
+                   "The operation ran. It is not run again");
+  }
+  const std::string& type = record.result.content_type;
+  return {.status = 200,
+          .reason = {},
+          .headers = {{"Content-Type", type.empty() ? "application/octet-stream" : type},
+                      {"Cache-Control", "no-store"},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Once-Answer", std::string(answer)},
+                      {"Once-Attempt", std::to_string(record.attempt)}},
+          .body = record.result.bytes};
+}
+
+http::Answer failure_answer(const Record& record) {
+  ordered_json members{{"code", record.failure.code}, {"message", record.failure.message}};
+  if (record.result.placement == Placement::inlined && !record.result.bytes.empty()) {
+    members["result"] = text::encode_base64(record.result.bytes);
+    members["content_type"] = record.result.content_type;
+  }
+  return told("failed", members);
+}
+
+http::Answer begin_problem(const Begin& begin) {
+  switch (begin.kind) {
+    case Begin::Kind::replayed:
+      return result_answer("replayed", *begin.record);
+    case Begin::Kind::stored_failure:
+      return failure_answer(*begin.record);
+    case Begin::Kind::conflict: {
+      http::Answer answer =
+          problem("in-progress", 409, "Another call with this key is running",
+                  "Begin again after Retry-After, or wait for it with wait_ms",
+                  {{"retry_after_ms", begin.retry_after.count()}, {"attempt", begin.record->attempt}});
+      const auto seconds = std::chrono::ceil<std::chrono::seconds>(begin.retry_after).count();
+      answer.headers.push_back({"Retry-After", std::to_string(std::max<std::int64_t>(seconds, 1))});
+      return answer;
+    }
+    case Begin::Kind::mismatch:
+      return problem("key-reused", 422, "The key was used with another payload", "Each operation has a key of its own");
+    case Begin::Kind::unknown:
+      return problem("outcome-unknown", 409, "The operation began, and its outcome is not known",
+                     "It is not run again until an operator, or the service, has said what became of it",
+                     {{"attempt", begin.record->attempt}});
+    case Begin::Kind::claimed:
+    case Begin::Kind::error:
+      break;
+  }
+  if (!begin.is_unreadable) {
+    http::Answer answer = store_problem(begin.error);
+    if (answer.status == 503) answer.headers.push_back({"Retry-After", "1"});
+    return answer;
+  }
+  return begin.record != nullptr && begin.record->result.placement == Placement::dropped
+             ? result_answer("replayed", *begin.record)
+             : problem("record-unreadable", 500, "The result cannot be read", begin.error.message);
+}
+
+// ---- requests
+
+// An answer that somebody waits for.
+struct Reply {
+  Callback<void(proxy::OperatorsAnswer)> done;
+};
+using ReplyPtr = std::shared_ptr<Reply>;
+
+enum class Op : std::uint8_t { renew, complete, fail, release, hold, step };
+
+std::optional<Op> op_from_string(std::string_view word) {
+  static constexpr std::pair<std::string_view, Op> words[] = {{"renew", Op::renew},
+                                                              {"complete", Op::complete},
+                                                              {"fail", Op::fail},
+                                                              {"release", Op::release},
+                                                              {"hold", Op::hold}};
+  for (const auto& [name, op] : words) {
+    if (name == word) return op;
+  }
+  return std::nullopt;
+}
+
+// What a client asks of its claim.
+struct Asked {
+  Op op = Op::renew;
+  Result result;     // complete, fail, step.
+  Failure failure;   // fail.
+  std::string text;  // release, hold: the reason. step: the name. renew: a note.
+
+  // Two requests with one digest ask for the same.
+  [[nodiscard]] std::string digest() const {
+    std::string all;
+    for (const std::string* const part :
+         {&result.bytes, &result.content_type, &failure.code, &failure.message, &text}) {
+      all += std::to_string(part->size()) + ":" + *part;
+    }
+    return std::to_string(static_cast<int>(op)) + to_hex(sha256(all));
+  }
+  // Writes of one name take turns: a step, or the finish.
+  [[nodiscard]] std::string name() const { return op == Op::step ? text : std::string(); }
+};
+
+Asked read_asked(Op op, const http::Request& request) {
+  Asked asked{.op = op, .result = {}, .failure = {}, .text = {}};
+  const std::string_view* const type = header_of(request, "Content-Type");
+  if (op == Op::complete) {
+    asked.result = Result::inlined(std::string(request.body), type == nullptr ? std::string() : std::string(*type));
+    check(asked.result);
+    return asked;
+  }
+  if (request.body.empty()) {
+    if (op == Op::renew || op == Op::release) return asked;
+    throw wrong("the body is missing: JSON, as docs/serve.md has it");
+  }
+  Members members(request.body);
+  if (op == Op::fail) {
+    const auto code = members.text("code");
+    if (!code || code->empty()) throw wrong("'code' is missing: a short word for programs, such as card_declined");
+    asked.failure = {.code = *code, .message = members.text("message").value_or("")};
+    if (const auto bytes = members.text("result")) {
+      std::string why;
+      auto decoded = text::decode_base64(*bytes, {}, &why);
+      if (!decoded) throw wrong("'result' is not Base64: " + why);
+      asked.result = Result::inlined(std::move(*decoded), members.text("content_type").value_or(""));
+      check(asked.result);
+    }
+  } else {
+    asked.text = members.text(op == Op::renew ? "note" : "reason").value_or("");
+    if (op == Op::hold && asked.text.empty()) throw wrong("'reason' is missing: what an operator should know");
+  }
+  members.end();
+  return asked;
+}
+
+// POST /v1/claims
+struct Wanted {
+  Request request;
+  Millis wait{0};
+  ClaimId id;       // Without its owner.
+  std::string tag;  // In Record::holder. Empty: the request has no name.
+  std::vector<std::string> derive;
+};
+
+Millis millis_of(Members& members, const char* name, Millis usual) {
+  const auto number = members.number(name);
+  if (!number) return usual;
+  if (*number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() / 2)) {
+    throw wrong(std::string("'") + name + "' is too large");
+  }
+  return Millis{static_cast<std::int64_t>(*number)};
+}
+
+Fingerprint fingerprint_of(Members& members) {
+  const auto text = members.text("fingerprint");
+  const auto json = members.text("payload_json");
+  if (text && json) throw wrong("'fingerprint' and 'payload_json' are one too many: both say what is compared");
+  if (text && text->empty()) throw wrong("'fingerprint' is empty: nothing would be compared. Leave it out to say so");
+  if (json) return Fingerprint::of(keys::canonical_text(*json));
+  return text ? Fingerprint::of(*text) : Fingerprint();
+}
+
+Wanted read_wanted(const http::Request& request, const Engine& engine, Millis max_wait) {
+  Members members(request.body);
+  const std::string scope = members.text("scope").value_or("");
+  const auto name = members.text("key");
+  if (!name || name->empty()) throw wrong("'key' is missing: what names the operation, such as order-17");
+  const EffectivePolicy usual = effective(engine.options().policy);
+  Policy policy;
+  policy.lease = millis_of(members, "lease_ms", usual.lease);
+  policy.retention = millis_of(members, "retention_ms", usual.retention);
+  if (members.has("failure_retention_ms")) {
+    policy.failure_retention = millis_of(members, "failure_retention_ms", Millis{0});
+  }
+  if (members.has("expected_ms")) policy.expected = millis_of(members, "expected_ms", Millis{0});
+  const Millis wait = millis_of(members, "wait_ms", Millis{0});
+  if (wait > max_wait) throw wrong("'wait_ms' is over " + std::to_string(max_wait.count()));
+  if (const auto word = members.text("on_lapse")) {
+    if (*word != "takeover" && *word != "hold") throw wrong("'on_lapse' must be takeover or hold");
+    policy.on_lapse = *word == "hold" ? OnLapse::hold : OnLapse::takeover;
+  }
+  if (members.flag("retry_failures")) policy.on_stored_failure = OnStoredFailure::execute;
+  check(policy);
+  Key key(scope, *name);
+  Wanted wanted{.request = {.key = key, .fingerprint = fingerprint_of(members), .policy = policy},
+                .wait = wait,
+                .id = {.owner = {},
+                       .lease = *policy.lease,
+                       .retention = *policy.retention,
+                       .failure_retention = policy.failure_retention,
+                       .key = key},
+                .tag = {},
+                .derive = members.texts("derive").value_or(std::vector<std::string>())};
+  wanted.request.label = members.text("label").value_or(*name);
+  std::string holder = members.text("holder").value_or("");
+  if (const auto id = members.text("request_id")) {
+    if (id->size() < least_request_bytes || id->size() > most_request_bytes) {
+      throw wrong("'request_id' must have 16 to 128 characters, drawn at random for each call");
+    }
+    wanted.tag = "request:" + to_hex(sha256(wanted.id.key.stored() + '\0' + *id)).substr(0, 32);
+    holder = holder.empty() ? wanted.tag : wanted.tag + " " + holder;
+  }
+  wanted.request.holder = holder;
+  if (wanted.derive.size() > most_derived) throw wrong("'derive' has more than 16 names");
+  members.end();
+  return wanted;
+}
+
+// A word of a holder.
+bool has_word(std::string_view text, std::string_view word) {
+  const std::size_t at = text.find(word);
+  const std::size_t end = at + word.size();
+  return at != std::string_view::npos && (at == 0 || text[at - 1] == ' ') && (end == text.size() || text[end] == ' ');
+}
+
+bool is_same_result(const Result& stored, const Result& asked) {
+  if (stored.content_type != asked.content_type) return false;
+  if (stored.placement == Placement::inlined) return stored.bytes == asked.bytes;
+  return stored.size == asked.bytes.size() && stored.digest == sha256(asked.bytes);
+}
+
+// Whether the record is as the finish that is asked for would leave it.
+bool is_as_asked(const Record& record, const Asked& asked) {
+  switch (asked.op) {
+    case Op::complete:
+      return record.state == State::completed && is_same_result(record.result, asked.result);
+    case Op::fail:
+      return record.state == State::failed && record.failure.code == asked.failure.code;
+    case Op::hold:
+      return record.state == State::unknown;
+    case Op::release:
+      return is_released(record);
+    case Op::renew:
+    case Op::step:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+class Claims::Shared : public std::enable_shared_from_this<Shared> {
+ public:
+  Shared(std::shared_ptr<Engine> engine, ClaimsOptions options)
+      : engine_(std::move(engine)), options_(options), clock_(engine_->options().clock) {}
+
+  void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
+    auto reply = std::make_shared<Reply>(Reply{std::move(done)});
+    bool is_ending = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_ending = ending_;
+      if (!is_ending) replies_.insert(reply);
+    }
+    if (is_ending) return reply->done(stopping());
+    try {
+      if (auto at_once = route(request, reply)) give(reply, std::move(*at_once));
+    } catch (const Exception& error) {
+      give(reply, error.kind() == ErrorKind::misuse ? bad_request(error.what()) : store_problem(error.error()));
+    }
+  }
+
+  void stop() {
+    std::unordered_set<ReplyPtr> replies;
+    std::map<std::string, OpenPtr> open;
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+      replies.swap(replies_);
+      open.swap(open_);
+      by_tag_.clear();
+    }
+    news_.notify_all();
+    for (const ReplyPtr& reply : replies) reply->done(stopping());
+  }
+
+  // Drops the handles of silent clients, until stop().
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+      news_.wait_for(lock, tick);
+      const Uptime now = clock_->uptime();
+      std::vector<OpenPtr> silent;
+      for (const auto& [owner, open] : open_) {
+        if (open->calls == 0 && open->silent_at <= now) silent.push_back(open);
+      }
+      for (const OpenPtr& open : silent) forget(*open);
+      dropped_ += silent.size();
+      lock.unlock();
+      silent.clear();
+      lock.lock();
+    }
+  }
+
+  std::size_t open() const {
+    const std::lock_guard lock(mutex_);
+    return open_.size();
+  }
+
+  std::string metrics() const {
+    const std::lock_guard lock(mutex_);
+    return "# HELP once_serve_claims_open Claims whose handles this server keeps.\n"
+           "# TYPE once_serve_claims_open gauge\n"
+           "once_serve_claims_open " +
+           std::to_string(open_.size()) +
+           "\n# HELP once_serve_claims_dropped_total Claims whose clients were silent for a lease.\n"
+           "# TYPE once_serve_claims_dropped_total counter\n"
+           "once_serve_claims_dropped_total " +
+           std::to_string(dropped_) + "\n";
+  }
+
+ private:
+  // A write that is under way, and who waits for it.
+  struct Writing {
+    std::string digest;
+    std::vector<ReplyPtr> waiting;
+  };
+
+  // A claim whose handle is here. All but `claim` and `id` is guarded by the mutex.
+  struct Open {
+    Claim claim;
+    ClaimId id;
+    std::string tag;
+    std::string owner;
+    Uptime silent_at{};                       // Its client must say something before.
+    std::size_t calls = 0;                    // Under way.
+    std::size_t promised = 0;                 // Answers with its ID that may have reached the client.
+    bool is_used = false;                     // The client has used the ID.
+    std::map<std::string, Writing> writes{};  // By Asked::name().
+  };
+  using OpenPtr = std::shared_ptr<Open>;
+  // `open` null: `over` says why.
+  using Taken = std::function<void(const OpenPtr& open, const Finish& over)>;
+
+  // ---- answering
+
+  void give(const ReplyPtr& reply, proxy::OperatorsAnswer answer) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (replies_.erase(reply) == 0) return;  // It was answered when the end came.
+    }
+    reply->done(std::move(answer));
+  }
+
+  std::optional<http::Answer> route(const http::Request& request, const ReplyPtr& reply) {
+    const auto question = request.target.find('?');
+    if (question != std::string_view::npos) Query(request.target.substr(question + 1)).end();
+    std::string_view path = request.target.substr(0, question);
+    if (path == "/v1") {
+      if (!is_read(request)) return not_allowed("GET, HEAD");
+      return json_answer(200, {{"program", "once"}, {"version", ONCE_VERSION}, {"api", 1}});
+    }
+    if (path == claims_path) {
+      if (request.method != "POST") return not_allowed("POST");
+      if (auto refused = refuse_other_than_json(request)) return refused;
+      begin(request, reply);
+      return std::nullopt;
+    }
+    if (!path.starts_with(claims_path) || path[claims_path.size()] != '/') return not_found();
+    path.remove_prefix(claims_path.size() + 1);
+    const auto slash = path.find('/');
+    if (slash == std::string_view::npos) return not_found();
+    const std::string_view digits = path.substr(0, slash);
+    std::string_view word = path.substr(slash + 1);
+    if (word.starts_with("steps/")) {
+      word.remove_prefix(6);
+      if (request.method != "PUT") return not_allowed("PUT");
+      if (text::has_broken_percent(word)) throw wrong("the step's name has a % without two digits");
+      std::string name = text::percent_decoded(word, [](char) { return true; });
+      if (name.empty() || name.size() > Step::max_name_bytes) throw wrong("a step's name has 1 to 255 bytes");
+      use(ClaimId::from_text(digits),
+          {.op = Op::step,
+           .result = Result::inlined(std::string(request.body)),
+           .failure = {},
+           .text = std::move(name)},
+          reply);
+      return std::nullopt;
+    }
+    const std::optional<Op> op = op_from_string(word);
+    if (!op) return not_found();
+    if (request.method != "POST") return not_allowed("POST");
+    if (*op != Op::complete && !request.body.empty()) {
+      if (auto refused = refuse_other_than_json(request)) return refused;
+    }
+    use(ClaimId::from_text(digits), read_asked(*op, request), reply);
+    return std::nullopt;
+  }
+
+  static http::Answer not_found() {
+    return operators_problem("not-found", 404, "There is nothing at this path",
+                             "The paths are /v1/claims, /v1/claims/CLAIM/WORD and /v1/claims/CLAIM/steps/NAME, where "
+                             "WORD is renew, complete, fail, release or hold.");
+  }
+
+  // ---- begin
+
+  // One that is under way, or whose claim is open. A second request of the same name gets the same answer.
+  struct Begun {
+    std::vector<std::pair<ReplyPtr, std::vector<std::string>>> waiting;  // With the names of derived keys.
+    OpenPtr open;
+  };
+
+  struct Beginning {
+    Wanted wanted;
+    ReplyPtr reply;  // Null: those of by_tag_ wait.
+    bool waits = false;
+    bool has_taken_up = false;
+  };
+
+  void begin(const http::Request& request, const ReplyPtr& reply) {
+    auto beginning = std::make_shared<Beginning>(Beginning{read_wanted(request, *engine_, options_.max_wait), nullptr});
+    const Wanted& wanted = beginning->wanted;
+    OpenPtr open;
+    bool is_full = false;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = by_tag_.find(wanted.tag);
+      if (at != by_tag_.end() && !at->second.open) {
+        at->second.waiting.emplace_back(reply, wanted.derive);
+        return;
+      }
+      if (at != by_tag_.end()) {
+        open = at->second.open;
+        promise(*open);
+      } else if (open_.size() >= options_.most_open) {
+        is_full = true;
+      } else if (wanted.tag.empty()) {
+        beginning->reply = reply;
+      } else {
+        by_tag_[wanted.tag].waiting.emplace_back(reply, wanted.derive);
+      }
+    }
+    if (open) return give(reply, claimed_answer(open, Verdict::resume, wanted.derive));
+    if (is_full) {
+      return give(reply, problem("too-many-claims", 503, "Too many claims are open",
+                                 "Finish some, or raise --max-claims: " + std::to_string(options_.most_open)));
+    }
+    // Its own claim of before a restart must not be waited for.
+    start(beginning, wanted.tag.empty() ? wanted.wait : Millis{0});
+  }
+
+  void start(const std::shared_ptr<Beginning>& beginning, Millis wait) {
+    Request request = beginning->wanted.request;
+    request.policy->on_conflict = wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
+    request.policy->wait = wait;
+    beginning->waits = wait > Millis{0};
+    try {
+      engine_->begin(std::move(request), [self = shared_from_this(), beginning](Begin&& begin) {
+        self->begun(beginning, std::move(begin));
+      });
+    } catch (const Exception& error) {
+      Begin failed;
+      failed.error = error.error();
+      answer_all(*beginning, begin_problem(failed));
+    }
+  }
+
+  void begun(const std::shared_ptr<Beginning>& beginning, Begin&& begin) {
+    const Wanted& wanted = beginning->wanted;
+    if (begin.kind == Begin::Kind::claimed) return claimed(*beginning, std::move(begin.claim), begin.verdict);
+    const bool is_conflict = begin.kind == Begin::Kind::conflict && !wanted.tag.empty();
+    if (is_conflict && has_word(begin.record->holder, wanted.tag) && !std::exchange(beginning->has_taken_up, true)) {
+      // Its answer was lost with the server that gave it.
+      return attach(wanted.id, begin.record->owner, [self = shared_from_this(), beginning](Attached&& attached) {
+        if (attached.claim) return self->claimed(*beginning, std::move(attached.claim), Verdict::resume);
+        self->start(beginning, beginning->wanted.wait);
+      });
+    }
+    if (is_conflict && !beginning->waits && wanted.wait > Millis{0}) return start(beginning, wanted.wait);
+    answer_all(*beginning, begin_problem(begin));
+  }
+
+  void claimed(Beginning& beginning, Claim claim, Verdict verdict) {
+    auto open = std::make_shared<Open>(Open{.claim = std::move(claim), .id = beginning.wanted.id});
+    open->id.owner = open->claim.owner();
+    open->owner = open->id.owner.hex();
+    open->tag = beginning.wanted.tag;
+    std::vector<std::pair<ReplyPtr, std::vector<std::string>>> waiting;
+    bool is_wanted = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (beginning.reply) {
+        waiting.emplace_back(beginning.reply, beginning.wanted.derive);
+      } else if (const auto at = by_tag_.find(open->tag); at != by_tag_.end()) {
+        waiting.swap(at->second.waiting);
+        at->second.open = open;
+      }
+      for (const auto& [reply, derive] : waiting) is_wanted = is_wanted || replies_.contains(reply);
+      if (is_wanted && !ending_) {
+        for (std::size_t i = 0; i < waiting.size(); ++i) promise(*open);
+        open_[open->owner] = open;
+      } else {
+        forget(*open);
+        is_wanted = false;
+      }
+    }
+    // The program ends: nobody was given the claim, and nothing has run.
+    if (!is_wanted) return open->claim.release("the server ended before it could answer", [](Finish&&) {});
+    for (const auto& [reply, derive] : waiting) give(reply, claimed_answer(open, verdict, derive));
+  }
+
+  void answer_all(Beginning& beginning, const http::Answer& answer) {
+    std::vector<std::pair<ReplyPtr, std::vector<std::string>>> waiting;
+    if (beginning.reply) waiting.emplace_back(beginning.reply, std::vector<std::string>());
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto at = by_tag_.find(beginning.wanted.tag); !beginning.reply && at != by_tag_.end()) {
+        waiting.swap(at->second.waiting);
+        by_tag_.erase(at);
+      }
+    }
+    for (const auto& [reply, derive] : waiting) give(reply, answer);
+  }
+
+  proxy::OperatorsAnswer claimed_answer(const OpenPtr& open, Verdict verdict, const std::vector<std::string>& derive) {
+    const Record record = open->claim.record();
+    ordered_json json{{"claim", open->id.text()},
+                      {"stored_key_hex", to_hex(open->claim.key())},
+                      {"verdict", to_string(verdict)},
+                      {"attempt", open->claim.attempt()},
+                      {"token", open->claim.token()},
+                      {"lease_ms", open->id.lease.count()},
+                      {"valid_for_ms", valid_for(*open).count()},
+                      {"steps", ordered_json::object()},
+                      {"derived_keys", ordered_json::object()}};
+    ordered_json& steps = json["steps"];
+    for (const Step& step : record.steps) steps[step.name] = text::encode_base64(step.result);
+    for (const std::string& name : derive) json["derived_keys"][name] = open->claim.derived_key(name);
+    proxy::OperatorsAnswer answer(json_answer(201, json));
+    answer.headers.push_back({"Once-Answer", "claimed"});
+    answer.unsent = [self = shared_from_this(), open] { self->unsent(open); };
+    return answer;
+  }
+
+  // With the mutex locked.
+  void promise(Open& open) {
+    ++open.promised;
+    open.silent_at = clock_->uptime() + open.id.lease;
+  }
+
+  // The client had gone before its answer was sent, so it has never learnt of the claim: nothing has run.
+  void unsent(const OpenPtr& open) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (--open->promised > 0 || open->is_used || !forget(*open)) return;
+    }
+    open->claim.release("the client had gone before it was answered", [](Finish&&) {});
+  }
+
+  // ---- the claim's own requests
+
+  void use(ClaimId id, Asked asked, const ReplyPtr& reply) {
+    auto kept = std::make_shared<Asked>(std::move(asked));
+    const Owner owner = id.owner;
+    take_up(std::move(id), [self = shared_from_this(), kept, owner, reply](const OpenPtr& open, const Finish& over) {
+      if (!open) return self->give(reply, over_answer(*kept, owner, over));
+      switch (kept->op) {
+        case Op::renew:
+          return self->renew(open, *kept, reply);
+        case Op::step:
+          return self->step(open, *kept, reply);
+        case Op::complete:
+        case Op::fail:
+        case Op::release:
+        case Op::hold:
+          return self->finish(open, *kept, reply);
+      }
+    });
+  }
+
+  void attach(const ClaimId& id, const Owner& owner, Callback<void(Attached&&)> done) {
+    auto kept = std::make_shared<Callback<void(Attached&&)>>(std::move(done));
+    try {
+      engine_->attach({.key = id.key, .fingerprint = {}, .policy = id.policy(), .holder = {}}, owner,
+                      [kept](Attached&& attached) { (*kept)(std::move(attached)); });
+    } catch (const Exception& error) {
+      Attached failed;
+      failed.finish = {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = error.error()};
+      (*kept)(std::move(failed));
+    }
+  }
+
+  // Each `then` that gets a handle ends with done_with().
+  void take_up(ClaimId id, Taken then) {
+    const std::string owner = id.owner.hex();
+    OpenPtr open;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto at = open_.find(owner); at != open_.end() && at->second->id.key == id.key) {
+        open = at->second;
+        open->is_used = true;
+        ++open->calls;
+      } else {
+        auto& waiting = attaching_[owner + id.key.stored()];
+        waiting.push_back(std::move(then));
+        if (waiting.size() > 1) return;  // The newest handle has the claim: there must be one.
+      }
+    }
+    if (open) return then(open, {});
+    attach(id, id.owner,
+           [self = shared_from_this(), id](Attached&& attached) { self->taken_up(id, std::move(attached)); });
+  }
+
+  void taken_up(const ClaimId& id, Attached&& attached) {
+    OpenPtr open;
+    std::vector<Taken> waiting;
+    if (attached.claim) {
+      open = std::make_shared<Open>(Open{.claim = std::move(attached.claim), .id = id});
+      open->owner = id.owner.hex();
+      open->is_used = true;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = attaching_.find(id.owner.hex() + id.key.stored());
+      waiting.swap(at->second);
+      attaching_.erase(at);
+      if (open) {
+        open->silent_at = clock_->uptime() + id.lease;
+        open->calls = waiting.size();
+        if (!ending_) open_[open->owner] = open;
+      }
+    }
+    for (const Taken& then : waiting) then(open, attached.finish);
+  }
+
+  void done_with(const OpenPtr& open) {
+    const std::lock_guard lock(mutex_);
+    --open->calls;
+    open->silent_at = clock_->uptime() + open->id.lease;
+  }
+
+  // With the mutex locked. The handle lives as long as somebody has it. False: it was forgotten already.
+  bool forget(const Open& open) {
+    if (const auto at = by_tag_.find(open.tag); at != by_tag_.end() && at->second.open.get() == &open) {
+      by_tag_.erase(at);
+    }
+    const auto at = open_.find(open.owner);
+    if (at == open_.end() || at->second.get() != &open) return false;
+    open_.erase(at);
+    return true;
+  }
+
+  // How long the claim is certainly the client's, without another renewal.
+  Millis valid_for(const Open& open) const {
+    return std::max(Millis{0}, std::chrono::floor<Millis>(open.claim.deadline() - clock_->uptime()));
+  }
+
+  void renew(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
+    if (open->claim.loss_token().stop_requested()) {
+      {
+        const std::lock_guard lock(mutex_);
+        forget(*open);
+      }
+      return give(reply, lost(nullptr));
+    }
+    if (!asked.text.empty()) open->claim.heartbeat(asked.text);
+    done_with(open);
+    give(reply, told("renewed", {{"valid_for_ms", valid_for(*open).count()}}));
+  }
+
+  // Whether to write: the first one for this name. Others wait for its end, if they ask for the same.
+  bool is_first(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
+    const std::string digest = asked.digest();
+    {
+      const std::lock_guard lock(mutex_);
+      const auto [at, first] = open->writes.try_emplace(asked.name(), Writing{digest, {}});
+      if (at->second.digest == digest) {
+        at->second.waiting.push_back(reply);
+        if (!first) --open->calls;
+        return first;
+      }
+    }
+    done_with(open);
+    give(reply, problem("already-finished", 409, "Another finish is on its way",
+                        "The first one counts. Send the same request again to learn how it ended"));
+    return false;
+  }
+
+  void answer_writers(const OpenPtr& open, const std::string& name, bool forgets, const http::Answer& answer) {
+    std::vector<ReplyPtr> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = open->writes.find(name);
+      waiting.swap(at->second.waiting);
+      open->writes.erase(at);
+      if (forgets) forget(*open);
+    }
+    done_with(open);
+    for (const ReplyPtr& reply : waiting) give(reply, answer);
+  }
+
+  void step(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
+    if (!is_first(open, asked, reply)) return;
+    if (const auto kept = open->claim.step(asked.text)) {
+      return answer_writers(open, asked.name(), false,
+                            *kept == asked.result.bytes
+                                ? told("recorded")
+                                : problem("already-finished", 409, "The step was finished already, and otherwise",
+                                          "A step's name is used once: its first result counts"));
+    }
+    write(open, asked, [&](FinishDone done) { open->claim.add_step(asked.text, asked.result.bytes, std::move(done)); });
+  }
+
+  void finish(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
+    if (!is_first(open, asked, reply)) return;
+    write(open, asked, [&](FinishDone done) {
+      switch (asked.op) {
+        case Op::complete:
+          return open->claim.complete(asked.result, std::move(done));
+        case Op::fail:
+          return open->claim.fail(asked.failure, asked.result, std::move(done));
+        case Op::release:
+          return open->claim.release(asked.text, std::move(done));
+        default:
+          return open->claim.hold(asked.text, std::move(done));
+      }
+    });
+  }
+
+  template <class Start>
+  void write(const OpenPtr& open, const Asked& asked, Start start) {
+    const bool is_step = asked.op == Op::step;
+    try {
+      start([self = shared_from_this(), open, name = asked.name(), is_step](Finish&& finish) {
+        // What could not be written yet may be written behind our back: the next request looks.
+        const bool forgets = !is_step || finish.kind != Finish::Kind::recorded;
+        self->answer_writers(open, name, forgets, finish_answer(finish));
+      });
+    } catch (const Exception& error) {
+      // A second finish: the first was another's, and its client does not wait for it any more.
+      answer_writers(open, asked.name(), true, bad_request(error.what()));
+    }
+  }
+
+  static http::Answer finish_answer(const Finish& finish) {
+    switch (finish.kind) {
+      case Finish::Kind::recorded:
+        return told("recorded");
+      case Finish::Kind::superseded:
+        return result_answer("superseded", *finish.record);
+      case Finish::Kind::lost:
+        return lost(finish.record.get());
+      case Finish::Kind::unrecorded:
+      case Finish::Kind::declined:
+        break;
+    }
+    return not_recorded(finish.error);
+  }
+
+  // To a request about a claim that could not be taken up.
+  static http::Answer over_answer(const Asked& asked, const Owner& owner, const Finish& over) {
+    const Record* const record = over.record.get();
+    switch (over.kind) {
+      case Finish::Kind::recorded:
+        return is_as_asked(*record, asked) ? told("recorded") : finished_otherwise(*record);
+      case Finish::Kind::superseded:
+        return result_answer("superseded", *record);
+      case Finish::Kind::lost:
+        if (record != nullptr && record->owner == owner && is_as_asked(*record, asked)) return told("recorded");
+        if (record == nullptr && asked.op == Op::release) return told("recorded");
+        return lost(record);
+      case Finish::Kind::unrecorded:
+      case Finish::Kind::declined:
+        break;
+    }
+    return not_recorded(over.error);
+  }
+
+  const std::shared_ptr<Engine> engine_;
+  const ClaimsOptions options_;
+  const std::shared_ptr<Clock> clock_;
+  mutable std::mutex mutex_;  // Guards the following members. The engine is never called under it.
+  std::condition_variable news_;
+  bool ending_ = false;
+  std::unordered_set<ReplyPtr> replies_;
+  std::map<std::string, OpenPtr> open_;                  // By owner.
+  std::map<std::string, std::vector<Taken>> attaching_;  // By owner and stored key.
+  std::map<std::string, Begun> by_tag_;
+  std::size_t dropped_ = 0;
+};
+
+Claims::Claims(std::shared_ptr<Engine> engine, ClaimsOptions options)
+    : shared_(std::make_shared<Shared>(std::move(engine), options)),
+      silence_(start_thread<std::jthread>([shared = shared_] { shared->watch(); })) {}
+
+Claims::~Claims() { stop(); }
+
+void Claims::answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
+  shared_->answer(request, std::move(done));
+}
+
+void Claims::stop() { shared_->stop(); }
+
+std::size_t Claims::open() const { return shared_->open(); }
+std::string Claims::metrics() const { return shared_->metrics(); }
+
+}  // namespace once::cli

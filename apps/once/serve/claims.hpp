@@ -1,0 +1,48 @@
+// The claims API of `once serve`: an engine's claims for programs in any language, over HTTP. docs/serve.md describes
+// it for users.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <once/callback.hpp>
+#include <once/engine/engine.hpp>
+#include <once/frontends/http/message.hpp>
+#include <once/frontends/proxy.hpp>
+#include <once/time.hpp>
+
+namespace once::cli {
+
+struct ClaimsOptions {
+  std::size_t most_open = 10'000;  // Claims at a time. Further ones are refused.
+  Millis max_wait{600'000};        // The longest `wait_ms`.
+};
+
+// Keeps the handles of claims while their clients live. A client shows that it does by any request about the claim, at
+// least once in a lease. A silent one's handle is dropped: the claim is not renewed any more, and lapses. Nothing is
+// lost with a handle: the claim's ID takes it up again (Engine::attach()), in this process or another one.
+class Claims {
+ public:
+  explicit Claims(std::shared_ptr<Engine> engine, ClaimsOptions options = {});
+  Claims(const Claims&) = delete;
+  Claims& operator=(const Claims&) = delete;
+  ~Claims();
+
+  // Paths that begin with /v1/claims, and /v1. Does not block. `done` is called once, from any thread.
+  void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done);
+
+  // Waiting requests and later ones are answered with 503. All handles are dropped; nothing is released.
+  void stop();
+
+  [[nodiscard]] std::size_t open() const;
+  [[nodiscard]] std::string metrics() const;  // Prometheus' text format.
+
+ private:
+  class Shared;
+  std::shared_ptr<Shared> shared_;  // Completions of the engine may come later than this object's end.
+  std::jthread silence_;            // Drops the handles of silent clients.
+};
+
+}  // namespace once::cli

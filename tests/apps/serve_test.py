@@ -1,0 +1,319 @@
+"""serve_test.py ONCE: `once serve` from outside: claims over HTTP, by clients that retry, vanish and outlive the server."""
+import base64
+import concurrent.futures
+import http.client
+import json
+import pathlib
+import signal
+import socket
+
+import harness
+from harness import Case
+
+LEASE_MS = 60_000  # Longer than any test.
+
+
+class Client(http.client.HTTPConnection):
+    """Speaks to a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("once", timeout=harness.DEADLINE_S)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Answer:
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+        self.answer = response.headers["Once-Answer"]
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def problem(self):
+        return self.status, self.json["type"].removeprefix("urn:once:problem:")
+
+
+class ServeCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.socket = self.path("s")
+        self.serve()
+
+    def serve(self, *arguments):
+        self.process = self.start("serve", "--listen", f"unix:{self.socket}", "--log", "none", *arguments)
+        line = self.process.stderr.readline().decode()
+        self.assertEqual(line, f"once: listening on unix:{self.socket}\n")
+
+    def restart(self):
+        self.process.kill()
+        self.process.wait()
+        self.serve()
+
+    def ask(self, method, path, body=None, content_type="application/json", client=None):
+        own = client or Client(self.socket)
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        own.request(method, path, body, {"Content-Type": content_type} if body is not None else {})
+        answer = Answer(own.getresponse())
+        if client is None:
+            own.close()
+        return answer
+
+    def begin(self, key, **members):
+        return self.ask("POST", "/v1/claims", {"scope": "orders", "key": key, "lease_ms": LEASE_MS, **members})
+
+    def claim(self, key, **members):
+        got = self.begin(key, **members)
+        self.assertEqual((got.status, got.answer), (201, "claimed"), got.body)
+        return got.json
+
+    def use(self, claim, word, body=None, content_type="application/json"):
+        method = "PUT" if word.startswith("steps/") else "POST"
+        return self.ask(method, f"/v1/claims/{claim['claim']}/{word}", body, content_type)
+
+    def expect(self, got, answer):
+        self.assertEqual((got.status, got.answer), (200, answer), got.body)
+        return got
+
+    def record(self, key):
+        return self.show(key, "--scope", "orders")
+
+
+class Claims(ServeCase):
+    def test_a_result_is_replayed_byte_by_byte(self):
+        claim = self.claim("a", derive=["stripe"])
+        self.assertEqual((claim["attempt"], claim["verdict"], claim["steps"]), (1, "execute", {}))
+        self.assertGreater(claim["valid_for_ms"], 0)
+        self.assertRegex(claim["derived_keys"]["stripe"], "^[0-9a-f]{64}$")
+        self.expect(self.use(claim, "complete", b"\0\xff<b>", "image/png"), "recorded")
+        replay = self.expect(self.begin("a"), "replayed")
+        self.assertEqual((replay.body, replay.headers["Content-Type"], replay.headers["Once-Attempt"]), (b"\0\xff<b>", "image/png", "1"))
+
+    def test_a_second_call_conflicts_or_waits_for_the_result(self):
+        claim = self.claim("a")
+        conflict = self.begin("a")
+        self.assertEqual(conflict.problem, (409, "in-progress"))
+        self.assertGreaterEqual(int(conflict.headers["Retry-After"]), 1)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            waiting = pool.submit(self.begin, "a", wait_ms=LEASE_MS)
+            self.expect(self.use(claim, "complete", b"done", "text/plain"), "recorded")
+            self.assertEqual(waiting.result().body, b"done")
+
+    def test_another_payload_is_told(self):
+        self.claim("a", payload_json='{"cents": 100, "to": "bob"}')
+        self.assertEqual(self.begin("a", payload_json='{"to":"bob","cents":1e2}').problem, (409, "in-progress"))
+        self.assertEqual(self.begin("a", payload_json='{"to":"bob","cents":101}').problem, (422, "key-reused"))
+        self.claim("b", fingerprint="x")
+        self.assertEqual(self.begin("b", fingerprint="y").problem, (422, "key-reused"))
+
+    def test_a_failure_is_replayed_unless_it_is_to_be_tried_again(self):
+        claim = self.claim("a")
+        self.expect(self.use(claim, "fail", {"code": "declined", "message": "no money", "result": "aGk=", "content_type": "text/plain"}), "recorded")
+        told = self.expect(self.begin("a"), "failed").json
+        self.assertEqual((told["code"], told["message"], base64.b64decode(told["result"])), ("declined", "no money", b"hi"))
+        self.assertEqual(self.claim("a", retry_failures=True)["verdict"], "retry")
+
+    def test_a_released_claim_is_free_and_a_held_one_waits_for_an_operator(self):
+        self.expect(self.use(self.claim("a"), "release", {"reason": "not today"}), "recorded")
+        self.claim("a")
+        held = self.claim("b")
+        self.expect(self.use(held, "hold", {"reason": "who knows"}), "recorded")
+        self.assertEqual(self.begin("b").problem, (409, "outcome-unknown"))
+        self.expect(self.use(held, "hold", {"reason": "who knows"}), "recorded")
+
+    def test_once_run_and_this_server_share_keys(self):
+        done = self.once("run", "--scope", "orders", "--key", "a", "--", "echo", "ran")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.begin("a").status, 200)
+
+    def test_a_renewal_says_for_how_long_the_claim_is_valid(self):
+        claim = self.claim("a")
+        got = self.expect(self.use(claim, "renew", {"note": "half done"}), "renewed")
+        self.assertGreater(got.json["valid_for_ms"], 0)
+        harness.wait_until(lambda: self.record("a")["note"] == "half done", "the note is written")
+
+    def test_a_connection_serves_many_requests(self):
+        client = Client(self.socket)
+        for i in range(20):
+            got = self.ask("POST", "/v1/claims", {"key": f"k{i}"}, client=client)
+            self.assertEqual(got.status, 201)
+        self.assertIsNotNone(client.sock)
+        client.close()
+
+
+class Steps(ServeCase):
+    def test_a_step_is_kept_once_and_found_by_the_next_attempt(self):
+        claim = self.claim("a")
+        for _ in range(2):
+            self.expect(self.use(claim, "steps/pdf%20made", b"\0x", "application/octet-stream"), "recorded")
+        self.assertEqual(self.use(claim, "steps/pdf%20made", b"other").problem, (409, "already-finished"))
+        self.process.kill()
+        self.process.wait()
+        self.lapse()
+        self.serve()
+        again = self.claim("a")
+        self.assertEqual((again["attempt"], again["verdict"]), (2, "take_over"))
+        self.assertEqual(base64.b64decode(again["steps"]["pdf made"]), b"\0x")
+
+
+class Retries(ServeCase):
+    def test_a_finish_is_repeated_until_it_is_answered(self):
+        claim = self.claim("a")
+        for _ in range(3):
+            self.expect(self.use(claim, "complete", b"one", "text/plain"), "recorded")
+        self.assertEqual(self.use(claim, "complete", b"two", "text/plain").problem, (409, "already-finished"))
+        self.assertEqual(self.use(claim, "fail", {"code": "x"}).problem, (409, "already-finished"))
+        self.assertEqual(self.begin("a").body, b"one")
+        released = self.claim("b")
+        for _ in range(2):
+            self.expect(self.use(released, "release"), "recorded")
+
+    def test_a_claim_survives_the_servers_death(self):
+        claim = self.claim("a")
+        self.restart()
+        self.assertEqual(self.begin("a").problem, (409, "in-progress"))
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:  # Which take the claim up together.
+            for got in pool.map(lambda _: self.use(claim, "complete", b"x", "text/plain"), range(8)):
+                self.expect(got, "recorded")
+        self.assertEqual((self.record("a")["attempt"], self.begin("a").body), (1, b"x"))
+
+    def test_a_begin_is_repeated_until_it_is_answered(self):
+        first = self.claim("a", request_id="r" * 16)
+        self.assertEqual(self.claim("a", request_id="r" * 16)["claim"], first["claim"])
+        self.assertEqual(self.begin("a", request_id="s" * 16).problem, (409, "in-progress"))
+        self.restart()
+        again = self.claim("a", request_id="r" * 16, wait_ms=LEASE_MS)
+        self.assertEqual((again["claim"], again["token"], again["verdict"]), (first["claim"], first["token"], "resume"))
+        self.assertEqual(self.begin("a", request_id="s" * 16).problem, (409, "in-progress"))
+        self.expect(self.use(again, "complete", b"x"), "recorded")
+        self.expect(self.begin("a", request_id="r" * 16), "replayed")
+
+    def test_begins_of_one_name_together_are_one(self):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            ids = {got["claim"] for got in pool.map(lambda _: self.claim("a", request_id="r" * 16), range(8))}
+        self.assertEqual(len(ids), 1)
+
+    def test_who_hangs_up_while_he_waits_leaves_no_claim(self):
+        holder = self.claim("a")
+        self.wait_for("a").close()
+        self.expect(self.use(holder, "release"), "recorded")
+        claim = harness.wait_until(lambda: (got := self.begin("a")).status == 201 and got.json, "the key is free again")
+        self.assertEqual(claim["attempt"], 1)
+
+    def test_a_silent_clients_claim_lapses(self):
+        claim = self.claim("a", lease_ms=300)
+        other = harness.wait_until(lambda: (got := self.begin("a")).status == 201 and got.json, "it is taken over")
+        self.assertEqual(other["attempt"], 2)
+        self.assertEqual(self.use(claim, "complete", b"late").problem, (409, "claim-lost"))
+        self.expect(self.use(other, "complete", b"second", "text/plain"), "recorded")
+        late = self.expect(self.use(claim, "complete", b"late"), "superseded")
+        self.assertEqual(late.body, b"second")
+
+    def test_the_end_answers_who_waits_and_keeps_claims(self):
+        claim = self.claim("a")
+        waiter = self.wait_for("a")
+        self.process.send_signal(signal.SIGTERM)
+        got = Answer(waiter.getresponse())
+        waiter.close()
+        self.assertEqual(got.problem, (503, "stopping"))
+        self.assertEqual(self.process.wait(), 0)
+        self.assertFalse(self.socket.exists())
+        self.serve()
+        self.expect(self.use(claim, "complete", b"x"), "recorded")
+
+    def wait_for(self, key):
+        """A client that waits for another one's claim, seen by the server."""
+        client = Client(self.socket)
+        wanted = {"scope": "orders", "key": key, "lease_ms": LEASE_MS, "wait_ms": LEASE_MS}
+        client.request("POST", "/v1/claims", json.dumps(wanted), {"Content-Type": "application/json"})
+        # Its request is read before this one is answered.
+        self.assertEqual(self.begin(key).problem, (409, "in-progress"))
+        return client
+
+
+class Refusals(ServeCase):
+    def test_a_mistake_is_told_and_claims_nothing(self):
+        for body, word in [
+            (b"", "JSON"), (b"[]", "JSON"), (b'{"key": "a", "kez": 1}', "kez"), (b'{"key": 1}', "key"), (b"{}", "key"),
+            (b'{"key": ""}', "key"), (b'{"key": "a", "lease_ms": 1}', "lease"), (b'{"key": "a", "wait_ms": 600001}', "wait_ms"),
+            (b'{"key": "a", "fingerprint": ""}', "fingerprint"), (b'{"key": "a", "payload_json": "{"}', "JSON"),
+            (b'{"key": "a", "payload_json": "1", "fingerprint": "x"}', "fingerprint"),
+            (b'{"key": "a", "on_lapse": "holds"}', "on_lapse"), (b'{"key": "a", "request_id": "short"}', "request_id"),
+            (b'{"key": "a", "key": "b"}', "key"), (json.dumps({"key": "a" * 1025}).encode(), "key"),
+        ]:
+            with self.subTest(body=body[:40]):
+                got = self.ask("POST", "/v1/claims", body)
+                self.assertEqual(got.problem, (400, "bad-request"), got.body)
+                self.assertIn(word, got.json["detail"])
+        self.assertEqual(json.loads(self.once("ls", "--json").stdout), [])
+
+    def test_what_is_no_path_or_no_claim_is_told(self):
+        claim = self.claim("a")["claim"]
+        for method, path, status in [
+            ("GET", "/v1/claims", 405), ("POST", "/v1/claims/x", 404), ("POST", f"/v1/claims/{claim}/finish", 404),
+            ("GET", f"/v1/claims/{claim}/renew", 405), ("POST", "/v1/claims/zz/renew", 400), ("POST", "/v1/claims/0199/renew", 400),
+            ("POST", f"/v1/claims/{claim[:-2]}/steps/a", 405), ("PUT", f"/v1/claims/{claim}/steps/", 400),
+            ("PUT", f"/v1/claims/{claim}/steps/%zz", 400), ("POST", "/v1/claims?key=a", 400), ("POST", "/v1", 405),
+        ]:
+            with self.subTest(path=path[-20:]):
+                self.assertEqual(self.ask(method, path, b"{}").status, status)
+        self.assertEqual(self.ask("POST", "/v1/claims", b"{}", "text/plain").status, 415)
+        self.assertEqual(self.ask("GET", "/v1").json["api"], 1)
+
+    def test_an_id_of_nobody_finds_nothing(self):
+        claim = self.claim("a")
+        forged = dict(claim, claim="01" + "00" * 16 + claim["claim"][34:])
+        self.assertEqual(self.use(forged, "complete", b"x").problem, (409, "claim-lost"))
+        self.assertEqual(self.record("a")["state"], "in_progress")
+
+    def test_too_many_claims_are_refused_until_one_ends(self):
+        self.process.kill()
+        self.process.wait()
+        self.serve("--max-claims", "1")
+        claim = self.claim("a")
+        got = self.begin("b")
+        self.assertEqual((got.problem, got.headers["Retry-After"]), ((503, "too-many-claims"), "1"))
+        self.assertEqual(self.begin("b", request_id="r" * 16).problem, (503, "too-many-claims"))
+        self.expect(self.use(claim, "complete", b"x"), "recorded")
+        self.claim("b", request_id="r" * 16)
+
+
+class Addresses(Case):
+    def test_a_loopback_address_needs_the_token(self):
+        process = self.start("serve", "--listen", "0", "--log", "none")
+        port = int(process.stderr.readline().split()[-1])
+        token = pathlib.Path(process.stderr.readline().decode().rsplit(" ", 1)[1].strip()).read_text().strip()
+
+        def ask(headers):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.DEADLINE_S)
+            connection.request("POST", "/v1/claims", '{"key": "a"}', {"Content-Type": "application/json", **headers})
+            status = Answer(connection.getresponse()).status
+            connection.close()
+            return status
+
+        self.assertEqual(ask({}), 401)
+        self.assertEqual(ask({"Authorization": "Bearer wrong-wrong-wrong"}), 401)
+        self.assertEqual(ask({"Authorization": f"Bearer {token}"}), 201)
+
+    def test_what_would_protect_nothing_is_refused(self):
+        for arguments, word in [
+            (["--listen", "0.0.0.0:80"], "loopback"), (["--store", "memory:", "--listen", f"unix:{self.dir}/s"], "memory"),
+            (["--listen", f"unix:{self.dir}/s", "--listen-mode", "rw"], "octal"),
+            (["--listen", f"unix:{self.dir}/s", "--token-file", "x"], "--token-file"),
+            (["--listen", "0", "--listen-mode", "0660"], "--listen-mode"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.expect(self.once("serve", *arguments), 64, stderr=word.encode())
+
+
+if __name__ == "__main__":
+    harness.main()
