@@ -320,7 +320,8 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
       co_await std::move(sending);
       co_return;
     }
-    keep = pages.idle > Millis{0} && asked.kind == Asked::Kind::whole && client.message.keep_alive() && !loop.closing();
+    keep =
+        pages.idle > Millis{0} && !pages.is_ending && asked.kind == Asked::Kind::whole && client.message.keep_alive();
     Task<bool> sending = send_whole(client, asked, pages.patience, keep);
     const bool is_unsent = co_await std::move(sending);
     if (is_unsent && asked.answer.unsent) asked.answer.unsent();

@@ -37,6 +37,7 @@ struct AdminPages {
   Millis patience{0};  // For reading a request, and for each write of an answer.
   Millis idle{0};      // How long a connection is kept for its next request. 0: each has one request.
   std::size_t most_connections = 64;
+  bool is_ending = false;  // No connection is kept.
   Engine* engine = nullptr;
   bool probes_writes = true;             // /readyz: also for stores that are not charged for it. See serve_admin().
   std::function<std::string()> unready;  // Why it is not ready, or "". May be empty.

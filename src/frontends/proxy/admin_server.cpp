@@ -35,8 +35,8 @@ class AdminServer::Impl {
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
     net::post(loop_.io, [this] {
-      close(acceptor_);
-      loop_.close_all();
+      Task<void> end = finish();
+      spawn(loop_.io, std::move(end));
     });
     thread_.join();
     socket_file_.remove();
@@ -45,6 +45,20 @@ class AdminServer::Impl {
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
  private:
+  // Answers that are there already are sent; whoever gives them was told of the end before.
+  Task<void> finish() {
+    close(acceptor_);
+    pages_.is_ending = true;
+    for (Connection* const client : pages_.reading) client->close();
+    const auto until = Steady::now() + most_grace;
+    while (pages_.connections > 0 && Steady::now() < until) {
+      Task<void> pause = loop_.sleep(Millis{1});
+      co_await std::move(pause);
+    }
+    loop_.close_all();
+  }
+
+  static constexpr Millis most_grace{1'000};
   static constexpr Millis tick{100};
   static constexpr std::size_t buffer_bytes = std::size_t{64} * 1024;  // A head, and the bytes that came with it.
 
