@@ -157,8 +157,8 @@ int once_main(int argc, char** argv) {
   add_rm(app, invocation);
   add_sweep(app, invocation);
   add_stats(app, invocation);
-  add_serve(app, invocation);
   add_console(app, invocation);
+  add_serve(app, invocation);
   add_copy(app, invocation);
   add_import(app, invocation);
   add_doctor(app, invocation);

@@ -8,8 +8,8 @@ from harness import Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
-COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "console", "copy", "import", "doctor",
-            "key", "seal-key", "lambda", "table"]
+COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "console", "serve", "copy", "import",
+            "doctor", "key", "seal-key", "lambda", "table"]
 OF_TABLE = ["create", "check", "upgrade", "delete"]
 OF_LAMBDA = ["invoke"]
 OF_SEAL_KEY = ["new"]

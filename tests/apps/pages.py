@@ -22,7 +22,7 @@ class Player(harness.Case):
     reader saves. What "$ export NAME=VALUE" sets is set for all commands after it. <!-- replayed --> is for
     tests/packages/first_minutes.py: the block after it is the first that shows a replay.
 
-    A command that ends with " &" is a server. The next one is typed as soon as it listens on a port, and it is stopped
+    A command that ends with " &" is a server. The next one is typed as soon as it listens, and it is stopped
     at the end of the page. It must print nothing, as that would stand anywhere on a reader's terminal. The ports are
     those that the page names, in a network of this test's own.
     """
@@ -124,13 +124,17 @@ class Player(harness.Case):
 
 
 def listening(pid):
-    """Whether this process listens on a port of TCP."""
+    """Whether this process listens on a port of TCP or on a Unix socket."""
     sockets = set()
     for version in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/{pid}/net/{version}").read_text().splitlines()[1:]:
             words = line.split()
             if words[3] == "0A":  # TCP_LISTEN, in include/net/tcp_states.h of Linux.
                 sockets.add(f"socket:[{words[9]}]")
+    for line in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+        words = line.split()
+        if int(words[3], 16) & 0x10000:  # __SO_ACCEPTCON, in include/uapi/linux/net.h.
+            sockets.add(f"socket:[{words[6]}]")
     opened = set()
     for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:
