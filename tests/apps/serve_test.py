@@ -6,6 +6,8 @@ import json
 import pathlib
 import signal
 import socket
+import threading
+import uuid
 
 import harness
 from harness import Case
@@ -23,7 +25,11 @@ class Client(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+        try:
+            self.sock.connect(self.path)
+        except OSError:
+            self.close()
+            raise
 
 
 class Answer:
@@ -62,11 +68,12 @@ class ServeCase(Case):
         own = client or Client(self.socket)
         if isinstance(body, dict):
             body = json.dumps(body)
-        own.request(method, path, body, {"Content-Type": content_type} if body is not None else {})
-        answer = Answer(own.getresponse())
-        if client is None:
-            own.close()
-        return answer
+        try:
+            own.request(method, path, body, {"Content-Type": content_type} if body is not None else {})
+            return Answer(own.getresponse())
+        finally:
+            if client is None:
+                own.close()
 
     def begin(self, key, **members):
         return self.ask("POST", "/v1/claims", {"scope": "orders", "key": key, "lease_ms": LEASE_MS, **members})
@@ -238,6 +245,54 @@ class Retries(ServeCase):
         # Its request is read before this one is answered.
         self.assertEqual(self.begin(key).problem, (409, "in-progress"))
         return client
+
+
+class Storm(ServeCase):
+    """Clients that repeat each request until it is answered, and a server that is killed under them."""
+    KEYS = 60
+    CLIENTS = 6
+    KILLS = 6
+
+    def repeat(self, method, path, body, content_type="application/json"):
+        while True:
+            try:
+                got = self.ask(method, path, body, content_type)
+            except (OSError, http.client.HTTPException):
+                continue
+            if got.status != 503:
+                return got
+
+    def operate(self, key):
+        """Returns the result, as one of the clients that all want it."""
+        name = uuid.uuid4().hex
+        wanted = {"key": key, "lease_ms": LEASE_MS, "wait_ms": LEASE_MS, "request_id": name}
+        got = self.repeat("POST", "/v1/claims", wanted)
+        if got.status != 201:
+            self.expect(got, "replayed")
+            return got.body
+        with self.lock:
+            self.ran.append(key)
+        path = f"/v1/claims/{got.json['claim']}"
+        self.expect(self.repeat("PUT", f"{path}/steps/half", name.encode()), "recorded")
+        self.expect(self.repeat("POST", f"{path}/complete", name.encode(), "text/plain"), "recorded")
+        with self.lock:
+            self.completed += 1
+        return name.encode()
+
+    def test_each_operation_runs_once_and_has_one_result(self):
+        self.lock, self.ran, self.completed = threading.Lock(), [], 0
+        keys = [f"k{i}" for i in range(self.KEYS)]
+        with concurrent.futures.ThreadPoolExecutor(self.CLIENTS) as pool:
+            pending = [(key, pool.submit(self.operate, key)) for key in keys for _ in range(2)]
+            for kill in range(self.KILLS):
+                due = (kill + 1) * self.KEYS // (self.KILLS + 1)
+                harness.wait_until(lambda due=due: self.completed >= due, f"{due} operations are complete")
+                self.restart()
+            results = {}
+            for key, result in pending:
+                results.setdefault(key, set()).add(result.result())
+        self.assertEqual(sorted(self.ran), sorted(keys))
+        self.assertEqual({len(told) for told in results.values()}, {1})
 
 
 class Refusals(ServeCase):
