@@ -25,6 +25,7 @@
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
+#include "../single_thread.hpp"
 #include "faulty_vfs.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
@@ -309,7 +310,7 @@ TEST_F(SqliteKeys, TakenAwayMayBeClaimedAgain) {
 // Several programs that keep different numbers of keys in memory, sweeps, openers in between, a disk that is full or
 // does not sync, and a shell that holds the file up, against a map.
 TEST_F(SqliteKeys, RandomOperationsDoWhatAMapDoes) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (int seed = 1; seed <= of_one_thread(10); ++seed) {
     SCOPED_TRACE(seed);
     const Scratch scratch;
     SeededRandom random(seed);

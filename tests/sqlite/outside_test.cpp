@@ -17,6 +17,7 @@
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
+#include "../single_thread.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
 #include "stores/sqlite/connection.hpp"
@@ -225,7 +226,7 @@ TEST_F(SqliteOutside, AFileThatIsOverwrittenInPlaceIsRefused) {
 // Several programs with different numbers of keys in mind, and a shell that does what shells do, one after the other:
 // a claim is refused exactly if the key is in the file.
 TEST_F(SqliteOutside, RandomActsOfAShellNeverLetAKeyBeClaimedTwice) {
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+  for (int seed = 1; seed <= of_one_thread(12); ++seed) {
     SCOPED_TRACE(seed);
     const Scratch scratch;
     SeededRandom random(seed);
