@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 #include <once/engine/metrics.hpp>
 #include <once/error.hpp>
 #include <once/frontends/admin.hpp>
+#include <once/platform/environment.hpp>
 
 #include "commands/commands.hpp"
 #include "operators/admin_port.hpp"
@@ -21,6 +24,7 @@
 #include "operators/requests.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "process/file_limit.hpp"
 #include "process/recent_events.hpp"
 #include "process/store_look.hpp"
 #include "process/sweeper.hpp"
@@ -71,10 +75,12 @@ unsigned mode_of(const ServeFlags& flags, const proxy::Address& address) {
   if (text.size() < 3 || text.size() > 4 || text.find_first_not_of("01234567") != std::string::npos) {
     misuse("--listen-mode must be an octal number, such as 0600 or 0660");
   }
+  const auto mode = static_cast<unsigned>(std::stoul(text, nullptr, 8));
+  if (mode > 0777 || mode == 0) misuse("--listen-mode must be 0001 to 0777");
   if (address.socket.empty() && text != ServeFlags().listen_mode) {
     misuse("--listen-mode is of a Unix socket's file, and --listen is an address: use --token-file");
   }
-  return static_cast<unsigned>(std::stoul(text, nullptr, 8));
+  return mode;
 }
 
 // Blocks them for the whole process, if done before any other thread starts.
@@ -96,7 +102,15 @@ int serve(const ServeFlags& flags) {
   }
   const Millis stats_interval = parse_interval(flags.admin.stats_interval, "--stats-interval");
   const Millis sweeps = parse_interval(flags.sweep_interval, "--sweep-interval");
+  if (is_disabled_by_environment()) {
+    misuse("ONCE_DISABLED is set: the claims of this server would protect nothing. Set it where the work runs, and call "
+           "no server there");
+  }
   const sigset_t signals = block_end_signals();
+  // A claim's client has a connection, and the store and the console need some files.
+  constexpr std::uint64_t others = 64;
+  const std::uint64_t files = raise_file_limit();
+  const std::uint64_t connections = std::min<std::uint64_t>(flags.max_claims + others, files - std::min(files, others));
   const StoreAccess access = open_access(flags.store, Missing::create);
   require_bytes(access.url);
   require_shared(*access.store, flags.unshared_store);
@@ -139,7 +153,7 @@ int serve(const ServeFlags& flags) {
   server_options.listen = address;
   server_options.listen_mode = mode;
   server_options.idle = idle_limit;
-  server_options.most_connections = flags.max_claims + 64;
+  server_options.most_connections = connections;
   server_options.metrics = page;
   server_options.unready = unready;
   server_options.operators = [&](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {

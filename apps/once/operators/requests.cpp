@@ -185,6 +185,12 @@ void Members::end() const {
   }
 }
 
+void Members::refuse_nulls() const {
+  for (const auto& [name, value] : json_.items()) {
+    if (value.is_null()) throw wrong("'" + escaped(where_ + name) + "' is null: leave it out, or give it a value");
+  }
+}
+
 const Json* Members::find(const char* name) {
   known_.insert(name);
   const auto found = json_.find(name);

@@ -53,6 +53,7 @@ class Members {
   std::optional<std::vector<std::string>> texts(const char* name);
   // Throws for members that were never asked for; names those that were.
   void end() const;
+  void refuse_nulls() const;  // Throws for a member that is null, where "absent" would protect less.
 
  private:
   const nlohmann::ordered_json* find(const char* name);

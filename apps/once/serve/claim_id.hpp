@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include <once/fingerprint.hpp>
 #include <once/key.hpp>
 #include <once/policy.hpp>
 #include <once/record.hpp>
@@ -19,9 +20,11 @@ struct ClaimId {
   Millis lease{0};
   Millis retention{0};
   std::optional<Millis> failure_retention = {};
+  Fingerprint fingerprint;  // Another attempt's result counts only for the same payload.
+  std::string tag;          // Of the call that claimed it, see Claims. Empty, or 32 hexadecimal digits.
   Key key;
 
-  [[nodiscard]] std::string text() const;  // Lower-case hexadecimal digits, at most 2132.
+  [[nodiscard]] std::string text() const;  // Lower-case hexadecimal digits, at most 2328.
   // Throws Exception(misuse): it is not the text of one.
   static ClaimId from_text(std::string_view text);
 

@@ -18,6 +18,7 @@
 #include <once/fingerprint.hpp>
 #include <once/keys/key_deriver.hpp>
 
+#include "frontends/http/client_key.hpp"
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
 #include "output/report.hpp"
@@ -25,6 +26,7 @@
 #include "serve/claim_id.hpp"
 #include "text/base64.hpp"
 #include "text/percent.hpp"
+#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -166,6 +168,7 @@ struct Asked {
   Result result;     // complete, fail, step.
   Failure failure;   // fail.
   std::string text;  // release, hold: the reason. step: the name. renew: a note.
+  int tries = 0;     // How often the claim was taken up again for it.
 
   // Two requests with one digest ask for the same.
   [[nodiscard]] std::string digest() const {
@@ -212,12 +215,19 @@ Asked read_asked(Op op, const http::Request& request) {
   return asked;
 }
 
+// The word of a holder that tells whose call made the claim.
+std::string word_of(const std::string& tag) { return "request:" + tag; }
+
+std::string holder_of(const std::string& tag, const std::string& name) {
+  if (tag.empty()) return name;
+  return name.empty() ? word_of(tag) : word_of(tag) + " " + name;
+}
+
 // POST /v1/claims
 struct Wanted {
   Request request;
   Millis wait{0};
   ClaimId id;       // Without its owner.
-  std::string tag;  // In Record::holder. Empty: the request has no name.
   std::vector<std::string> derive;
 };
 
@@ -239,11 +249,25 @@ Fingerprint fingerprint_of(Members& members) {
   return text ? Fingerprint::of(*text) : Fingerprint();
 }
 
+// What a client's bug sends instead of a text would be the same for all its calls.
+void refuse_bug(const std::string& text, const char* name) {
+  constexpr std::size_t longest_bug = 64;
+  const bool is_plain = text.size() <= longest_bug &&
+                        std::ranges::all_of(text, [](char c) { return c >= 0x20 && c <= 0x7E; });
+  if (!is_plain) return;
+  const http::ClientKey said = http::key_from_text(text);
+  if (said.kind != http::ClientKey::Kind::found) {
+    throw wrong(std::string("'") + name + "' is the text of a missing value, as a program with a bug sends it");
+  }
+}
+
 Wanted read_wanted(const http::Request& request, const Engine& engine, Millis max_wait) {
   Members members(request.body);
+  members.refuse_nulls();
   const std::string scope = members.text("scope").value_or("");
   const auto name = members.text("key");
   if (!name || name->empty()) throw wrong("'key' is missing: what names the operation, such as order-17");
+  refuse_bug(*name, "key");
   const EffectivePolicy usual = effective(engine.options().policy);
   Policy policy;
   policy.lease = millis_of(members, "lease_ms", usual.lease);
@@ -267,19 +291,21 @@ Wanted read_wanted(const http::Request& request, const Engine& engine, Millis ma
                        .lease = *policy.lease,
                        .retention = *policy.retention,
                        .failure_retention = policy.failure_retention,
+                       .fingerprint = {},
+                       .tag = {},
                        .key = key},
-                .tag = {},
                 .derive = members.texts("derive").value_or(std::vector<std::string>())};
+  wanted.id.fingerprint = wanted.request.fingerprint;
   wanted.request.label = members.text("label").value_or(*name);
   std::string holder = members.text("holder").value_or("");
   if (const auto id = members.text("request_id")) {
     if (id->size() < least_request_bytes || id->size() > most_request_bytes) {
       throw wrong("'request_id' must have 16 to 128 characters, drawn at random for each call");
     }
-    wanted.tag = "request:" + to_hex(sha256(wanted.id.key.stored() + '\0' + *id)).substr(0, 32);
-    holder = holder.empty() ? wanted.tag : wanted.tag + " " + holder;
+    refuse_bug(*id, "request_id");
+    wanted.id.tag = to_hex(sha256(request.body)).substr(0, 32);
   }
-  wanted.request.holder = holder;
+  wanted.request.holder = holder_of(wanted.id.tag, holder);
   if (wanted.derive.size() > most_derived) throw wrong("'derive' has more than 16 names");
   members.end();
   return wanted;
@@ -304,7 +330,7 @@ bool is_as_asked(const Record& record, const Asked& asked) {
     case Op::complete:
       return record.state == State::completed && is_same_result(record.result, asked.result);
     case Op::fail:
-      return record.state == State::failed && record.failure.code == asked.failure.code;
+      return record.state == State::failed && record.failure == asked.failure && is_same_result(record.result, asked.result);
     case Op::hold:
       return record.state == State::unknown;
     case Op::release:
@@ -336,6 +362,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       if (auto at_once = route(request, reply)) give(reply, std::move(*at_once));
     } catch (const Exception& error) {
       give(reply, error.kind() == ErrorKind::misuse ? bad_request(error.what()) : store_problem(error.error()));
+    } catch (const std::exception& error) {  // A mistake here, or no memory. It must not end the process.
+      say(std::string("the claims API failed: ") + error.what());
+      give(reply, problem("internal", 500, "The request could not be answered", "Standard error of the server says why"));
     }
   }
 
@@ -399,11 +428,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   struct Open {
     Claim claim;
     ClaimId id;
-    std::string tag;
     std::string owner;
     Uptime silent_at{};                       // Its client must say something before.
     std::size_t calls = 0;                    // Under way.
     std::size_t promised = 0;                 // Answers with its ID that may have reached the client.
+    bool is_new = false;                      // No other call has run for this key: it may be released unseen.
     bool is_used = false;                     // The client has used the ID.
     std::map<std::string, Writing> writes{};  // By Asked::name().
   };
@@ -446,7 +475,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       if (request.method != "PUT") return not_allowed("PUT");
       if (text::has_broken_percent(word)) throw wrong("the step's name has a % without two digits");
       std::string name = text::percent_decoded(word, [](char) { return true; });
-      if (name.empty() || name.size() > Step::max_name_bytes) throw wrong("a step's name has 1 to 255 bytes");
+      if (name.empty() || name.size() > Step::max_name_bytes || !text::valid_utf8(name)) {
+        throw wrong("a step's name has 1 to 255 bytes of UTF-8");
+      }
       use(ClaimId::from_text(digits),
           {.op = Op::step,
            .result = Result::inlined(std::string(request.body)),
@@ -473,9 +504,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   // ---- begin
 
-  // One that is under way, or whose claim is open. A second request of the same name gets the same answer.
+  // One that is under way, or whose claim is open. The same request again gets the same answer.
   struct Begun {
-    std::vector<std::pair<ReplyPtr, std::vector<std::string>>> waiting;  // With the names of derived keys.
+    std::vector<ReplyPtr> waiting;
     OpenPtr open;
   };
 
@@ -485,29 +516,35 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     bool waits = false;
     bool has_taken_up = false;
   };
+  using BeginningPtr = std::shared_ptr<Beginning>;
 
   void begin(const http::Request& request, const ReplyPtr& reply) {
-    auto beginning = std::make_shared<Beginning>(Beginning{read_wanted(request, *engine_, options_.max_wait), nullptr});
+    constexpr std::size_t most_bytes = std::size_t{64} * 1024;  // It is kept while the call waits.
+    if (request.body.size() > most_bytes) throw wrong("the body is over 64 KiB: send a fingerprint, not the payload");
+    const auto beginning =
+        std::make_shared<Beginning>(Beginning{read_wanted(request, *engine_, options_.max_wait), nullptr});
     const Wanted& wanted = beginning->wanted;
+    const std::string& tag = wanted.id.tag;
     OpenPtr open;
     bool is_full = false;
     {
       const std::lock_guard lock(mutex_);
-      const auto at = by_tag_.find(wanted.tag);
+      const auto at = by_tag_.find(tag);
       if (at != by_tag_.end() && !at->second.open) {
-        at->second.waiting.emplace_back(reply, wanted.derive);
+        at->second.waiting.push_back(reply);
         return;
       }
       if (at != by_tag_.end()) {
         open = at->second.open;
         promise(*open);
-      } else if (open_.size() >= options_.most_open) {
+      } else if (open_.size() + beginning_ >= options_.most_open) {
         is_full = true;
-      } else if (wanted.tag.empty()) {
+      } else if (tag.empty()) {
         beginning->reply = reply;
       } else {
-        by_tag_[wanted.tag].waiting.emplace_back(reply, wanted.derive);
+        by_tag_[tag].waiting.push_back(reply);
       }
+      if (!open && !is_full) ++beginning_;
     }
     if (open) return give(reply, claimed_answer(open, Verdict::resume, wanted.derive));
     if (is_full) {
@@ -515,10 +552,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
                                  "Finish some, or raise --max-claims: " + std::to_string(options_.most_open)));
     }
     // Its own claim of before a restart must not be waited for.
-    start(beginning, wanted.tag.empty() ? wanted.wait : Millis{0});
+    start(beginning, tag.empty() ? wanted.wait : Millis{0});
   }
 
-  void start(const std::shared_ptr<Beginning>& beginning, Millis wait) {
+  void start(const BeginningPtr& beginning, Millis wait) {
     Request request = beginning->wanted.request;
     request.policy->on_conflict = wait > Millis{0} ? OnConflict::wait : OnConflict::fail;
     request.policy->wait = wait;
@@ -534,61 +571,84 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
   }
 
-  void begun(const std::shared_ptr<Beginning>& beginning, Begin&& begin) {
+  void begun(const BeginningPtr& beginning, Begin&& begin) {
     const Wanted& wanted = beginning->wanted;
     if (begin.kind == Begin::Kind::claimed) return claimed(*beginning, std::move(begin.claim), begin.verdict);
-    const bool is_conflict = begin.kind == Begin::Kind::conflict && !wanted.tag.empty();
-    if (is_conflict && has_word(begin.record->holder, wanted.tag) && !std::exchange(beginning->has_taken_up, true)) {
-      // Its answer was lost with the server that gave it.
-      return attach(wanted.id, begin.record->owner, [self = shared_from_this(), beginning](Attached&& attached) {
-        if (attached.claim) return self->claimed(*beginning, std::move(attached.claim), Verdict::resume);
-        self->start(beginning, beginning->wanted.wait);
+    const bool is_conflict = begin.kind == Begin::Kind::conflict && !wanted.id.tag.empty();
+    if (is_conflict && has_word(begin.record->holder, word_of(wanted.id.tag)) &&
+        !std::exchange(beginning->has_taken_up, true)) {
+      // Its answer was lost, perhaps with the server that gave it.
+      ClaimId id = wanted.id;
+      id.owner = begin.record->owner;
+      return take_up(std::move(id), [self = shared_from_this(), beginning](const OpenPtr& open, const Finish&) {
+        if (!open) return self->start(beginning, beginning->wanted.wait);
+        self->resumed(*beginning, open);
+        self->done_with(open);
       });
     }
     if (is_conflict && !beginning->waits && wanted.wait > Millis{0}) return start(beginning, wanted.wait);
     answer_all(*beginning, begin_problem(begin));
   }
 
+  // With the mutex locked. Who waits, and that the claim is theirs.
+  std::vector<ReplyPtr> promised(Beginning& beginning, const OpenPtr& open) {
+    --beginning_;
+    std::vector<ReplyPtr> waiting;
+    if (beginning.reply) {
+      waiting.push_back(beginning.reply);
+    } else if (const auto at = by_tag_.find(open->id.tag); at != by_tag_.end()) {
+      waiting.swap(at->second.waiting);
+      at->second.open = open;
+    }
+    std::erase_if(waiting, [this](const ReplyPtr& reply) { return !replies_.contains(reply); });
+    for (std::size_t i = 0; i < waiting.size(); ++i) promise(*open);
+    return waiting;
+  }
+
   void claimed(Beginning& beginning, Claim claim, Verdict verdict) {
     auto open = std::make_shared<Open>(Open{.claim = std::move(claim), .id = beginning.wanted.id});
     open->id.owner = open->claim.owner();
     open->owner = open->id.owner.hex();
-    open->tag = beginning.wanted.tag;
-    std::vector<std::pair<ReplyPtr, std::vector<std::string>>> waiting;
-    bool is_wanted = false;
+    open->is_new = verdict == Verdict::execute;
+    std::vector<ReplyPtr> waiting;
+    bool is_given = false;
     {
       const std::lock_guard lock(mutex_);
-      if (beginning.reply) {
-        waiting.emplace_back(beginning.reply, beginning.wanted.derive);
-      } else if (const auto at = by_tag_.find(open->tag); at != by_tag_.end()) {
-        waiting.swap(at->second.waiting);
-        at->second.open = open;
-      }
-      for (const auto& [reply, derive] : waiting) is_wanted = is_wanted || replies_.contains(reply);
-      if (is_wanted && !ending_) {
-        for (std::size_t i = 0; i < waiting.size(); ++i) promise(*open);
+      waiting = promised(beginning, open);
+      is_given = !waiting.empty() && !ending_;
+      if (is_given) {
         open_[open->owner] = open;
       } else {
         forget(*open);
-        is_wanted = false;
       }
     }
     // The program ends: nobody was given the claim, and nothing has run.
-    if (!is_wanted) return open->claim.release("the server ended before it could answer", [](Finish&&) {});
-    for (const auto& [reply, derive] : waiting) give(reply, claimed_answer(open, verdict, derive));
+    if (!is_given && open->is_new) open->claim.release("the server ended before it could answer", [](Finish&&) {});
+    for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, verdict, beginning.wanted.derive));
+  }
+
+  // The client may have its claim already: it is never released here.
+  void resumed(Beginning& beginning, const OpenPtr& open) {
+    std::vector<ReplyPtr> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      waiting = promised(beginning, open);
+    }
+    for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, Verdict::resume, beginning.wanted.derive));
   }
 
   void answer_all(Beginning& beginning, const http::Answer& answer) {
-    std::vector<std::pair<ReplyPtr, std::vector<std::string>>> waiting;
-    if (beginning.reply) waiting.emplace_back(beginning.reply, std::vector<std::string>());
+    std::vector<ReplyPtr> waiting;
+    if (beginning.reply) waiting.push_back(beginning.reply);
     {
       const std::lock_guard lock(mutex_);
-      if (const auto at = by_tag_.find(beginning.wanted.tag); !beginning.reply && at != by_tag_.end()) {
+      --beginning_;
+      if (const auto at = by_tag_.find(beginning.wanted.id.tag); !beginning.reply && at != by_tag_.end()) {
         waiting.swap(at->second.waiting);
         by_tag_.erase(at);
       }
     }
-    for (const auto& [reply, derive] : waiting) give(reply, answer);
+    for (const ReplyPtr& reply : waiting) give(reply, answer);
   }
 
   proxy::OperatorsAnswer claimed_answer(const OpenPtr& open, Verdict verdict, const std::vector<std::string>& derive) {
@@ -621,7 +681,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void unsent(const OpenPtr& open) {
     {
       const std::lock_guard lock(mutex_);
-      if (--open->promised > 0 || open->is_used || !forget(*open)) return;
+      // Of a claim that another call has run for, what stood there before is to stay. It lapses.
+      if (--open->promised > 0 || open->is_used || !forget(*open) || !open->is_new) return;
     }
     open->claim.release("the client had gone before it was answered", [](Finish&&) {});
   }
@@ -650,8 +711,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void attach(const ClaimId& id, const Owner& owner, Callback<void(Attached&&)> done) {
     auto kept = std::make_shared<Callback<void(Attached&&)>>(std::move(done));
     try {
-      engine_->attach({.key = id.key, .fingerprint = {}, .policy = id.policy(), .holder = {}}, owner,
-                      [kept](Attached&& attached) { (*kept)(std::move(attached)); });
+      engine_->attach({.key = id.key,
+                       .fingerprint = id.fingerprint,
+                       .policy = id.policy(),
+                       .holder = holder_of(id.tag, {})},
+                      owner, [kept](Attached&& attached) { (*kept)(std::move(attached)); });
     } catch (const Exception& error) {
       Attached failed;
       failed.finish = {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = error.error()};
@@ -710,7 +774,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   // With the mutex locked. The handle lives as long as somebody has it. False: it was forgotten already.
   bool forget(const Open& open) {
-    if (const auto at = by_tag_.find(open.tag); at != by_tag_.end() && at->second.open.get() == &open) {
+    if (const auto at = by_tag_.find(open.id.tag); at != by_tag_.end() && at->second.open.get() == &open) {
       by_tag_.erase(at);
     }
     const auto at = open_.find(open.owner);
@@ -724,17 +788,30 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     return std::max(Millis{0}, std::chrono::floor<Millis>(open.claim.deadline() - clock_->uptime()));
   }
 
-  void renew(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
-    if (open->claim.loss_token().stop_requested()) {
-      {
-        const std::lock_guard lock(mutex_);
-        forget(*open);
-      }
-      return give(reply, lost(nullptr));
+  // The handle is no longer good. A read says whether the claim is: once more with a new handle.
+  void again(const OpenPtr& open, const Asked& asked, const std::vector<ReplyPtr>& replies) {
+    constexpr int most = 3;
+    {
+      const std::lock_guard lock(mutex_);
+      forget(*open);
     }
+    for (const ReplyPtr& reply : replies) {
+      if (asked.tries >= most) {
+        give(reply, not_recorded({ErrorKind::unavailable, "another server, or another request, has the claim too"}));
+        continue;
+      }
+      Asked next = asked;
+      ++next.tries;
+      use(open->id, std::move(next), reply);
+    }
+  }
+
+  void renew(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
+    const Millis valid = valid_for(*open);
+    if (valid == Millis{0} || open->claim.loss_token().stop_requested()) return again(open, asked, {reply});
     if (!asked.text.empty()) open->claim.heartbeat(asked.text);
     done_with(open);
-    give(reply, told("renewed", {{"valid_for_ms", valid_for(*open).count()}}));
+    give(reply, told("renewed", {{"valid_for_ms", valid.count()}}));
   }
 
   // Whether to write: the first one for this name. Others wait for its end, if they ask for the same.
@@ -755,7 +832,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     return false;
   }
 
-  void answer_writers(const OpenPtr& open, const std::string& name, bool forgets, const http::Answer& answer) {
+  std::vector<ReplyPtr> end_writing(const OpenPtr& open, const std::string& name, bool forgets) {
     std::vector<ReplyPtr> waiting;
     {
       const std::lock_guard lock(mutex_);
@@ -765,19 +842,21 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       if (forgets) forget(*open);
     }
     done_with(open);
-    for (const ReplyPtr& reply : waiting) give(reply, answer);
+    return waiting;
   }
 
   void step(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
     if (!is_first(open, asked, reply)) return;
     if (const auto kept = open->claim.step(asked.text)) {
-      return answer_writers(open, asked.name(), false,
-                            *kept == asked.result.bytes
-                                ? told("recorded")
-                                : problem("already-finished", 409, "The step was finished already, and otherwise",
-                                          "A step's name is used once: its first result counts"));
+      const http::Answer answer = *kept == asked.result.bytes
+                                      ? told("recorded")
+                                      : problem("already-finished", 409, "The step was finished already, and otherwise",
+                                                "A step's name is used once: its first result counts");
+      for (const ReplyPtr& one : end_writing(open, asked.name(), false)) give(one, answer);
+      return;
     }
-    write(open, asked, [&](FinishDone done) { open->claim.add_step(asked.text, asked.result.bytes, std::move(done)); });
+    write(open, asked,
+          [&](FinishDone done) { open->claim.add_step(asked.text, asked.result.bytes, std::move(done)); });
   }
 
   void finish(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
@@ -798,16 +877,31 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   template <class Start>
   void write(const OpenPtr& open, const Asked& asked, Start start) {
-    const bool is_step = asked.op == Op::step;
     try {
-      start([self = shared_from_this(), open, name = asked.name(), is_step](Finish&& finish) {
-        // What could not be written yet may be written behind our back: the next request looks.
-        const bool forgets = !is_step || finish.kind != Finish::Kind::recorded;
-        self->answer_writers(open, name, forgets, finish_answer(finish));
-      });
+      start([self = shared_from_this(), open, asked](Finish&& finish) { self->written(open, asked, finish); });
     } catch (const Exception& error) {
-      // A second finish: the first was another's, and its client does not wait for it any more.
-      answer_writers(open, asked.name(), true, bad_request(error.what()));
+      // After a finish whose client does not wait for it any more, or during one.
+      const http::Answer answer = problem("already-finished", 409, "The claim is finished, or about to be", error.what());
+      for (const ReplyPtr& one : end_writing(open, asked.name(), false)) give(one, answer);
+    }
+  }
+
+  void written(const OpenPtr& open, const Asked& asked, const Finish& finish) {
+    const bool is_step = asked.op == Op::step;
+    const bool is_late = finish.kind == Finish::Kind::unrecorded && finish.error.kind != ErrorKind::misuse;
+    // What could not be written yet may be written behind our back: the next handle reads the record.
+    const bool forgets = is_step ? is_late || finish.kind == Finish::Kind::lost || finish.kind == Finish::Kind::superseded
+                                 : true;
+    const std::vector<ReplyPtr> waiting = end_writing(open, asked.name(), forgets);
+    if (finish.kind == Finish::Kind::lost && finish.record != nullptr && finish.record->owner == open->id.owner &&
+        finish.record->state == State::in_progress && !is_released(*finish.record)) {
+      return again(open, asked, waiting);  // Another handle of the same claim has written.
+    }
+    for (const ReplyPtr& one : waiting) give(one, finish_answer(finish));
+    if (is_step && is_late) {  // Its client lives: the claim is renewed as before.
+      take_up(open->id, [self = shared_from_this()](const OpenPtr& taken, const Finish&) {
+        if (taken) self->done_with(taken);
+      });
     }
   }
 
@@ -837,6 +931,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       case Finish::Kind::lost:
         if (record != nullptr && record->owner == owner && is_as_asked(*record, asked)) return told("recorded");
         if (record == nullptr && asked.op == Op::release) return told("recorded");
+        if (record != nullptr && record->owner == owner && record->state == State::in_progress && !is_released(*record)) {
+          return not_recorded({ErrorKind::unavailable, "another server, or another request, has the claim too"});
+        }
         return lost(record);
       case Finish::Kind::unrecorded:
       case Finish::Kind::declined:
@@ -855,6 +952,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   std::map<std::string, OpenPtr> open_;                  // By owner.
   std::map<std::string, std::vector<Taken>> attaching_;  // By owner and stored key.
   std::map<std::string, Begun> by_tag_;
+  std::size_t beginning_ = 0;  // Begins under way.
   std::size_t dropped_ = 0;
 };
 

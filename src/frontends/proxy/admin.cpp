@@ -217,7 +217,7 @@ constexpr int most_unsent_bytes = 64 * 1024;
 
 // Whether nothing of the answer was sent because the client had gone.
 Task<bool> send_whole(Connection& client, const Asked& asked, Millis patience, bool keep) {
-  if (asked.answer.unsent && client.has_ended()) co_return true;
+  if (asked.answer.unsent && client.is_gone()) co_return true;
   const http::Answer& answer = asked.answer;
   const bool is_head = asked.head.method == "HEAD";
   // RFC 9110, 8.6: and no length of one. Nor has a stream, of which HEAD gets the head.
@@ -231,6 +231,18 @@ Task<bool> send_whole(Connection& client, const Asked& asked, Millis patience, b
   const error_code error = co_await client.write(out, patience, written);
   if (error || !keep) client.shut_down();
   co_return error&& written == 0;
+}
+
+// Reads what a refused client still sends, up to a limit: closed before, its connection would be reset, and it would not
+// see why it was refused.
+Task<void> drain(Connection& client, Millis patience) {
+  constexpr std::size_t most = std::size_t{32} * 1024 * 1024;
+  const auto until = Steady::now() + patience;
+  for (std::size_t total = 0; total < most;) {
+    total += client.buffer.size();
+    client.buffer.consume(client.buffer.size());
+    if (co_await fill_until(client, until)) co_return;
+  }
 }
 
 Task<void> send_stream(Loop& loop, Connection& client, const Asked& asked, Millis patience) {
@@ -324,6 +336,10 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
         pages.idle > Millis{0} && !pages.is_ending && asked.kind == Asked::Kind::whole && client.message.keep_alive();
     Task<bool> sending = send_whole(client, asked, pages.patience, keep);
     const bool is_unsent = co_await std::move(sending);
+    if (asked.kind == Asked::Kind::refused) {
+      Task<void> rest = drain(client, pages.patience);
+      co_await std::move(rest);
+    }
     if (is_unsent && asked.answer.unsent) asked.answer.unsent();
     if (is_unsent || !keep) co_return;
     reading.emplace(pages, client);

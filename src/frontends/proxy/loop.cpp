@@ -1,5 +1,6 @@
 #include "frontends/proxy/loop.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -260,12 +261,10 @@ bool Connection::is_quiet() {
   return got < 0 && errno == EAGAIN;
 }
 
-bool Connection::has_ended() {
-  if (buffer.size() != 0) return false;
+bool Connection::is_gone() {
   if (!socket.is_open()) return true;
-  char byte = 0;
-  const auto got = ::recv(socket.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  pollfd wait{.fd = socket.native_handle(), .events = 0, .revents = 0};
+  return ::poll(&wait, 1, 0) > 0 && (wait.revents & (POLLHUP | POLLERR)) != 0;
 }
 
 Task<void> Event::wait() {

@@ -241,8 +241,9 @@ class Connection {
 
   // Whether a kept connection is still open, and has no unexpected byte.
   [[nodiscard]] bool is_quiet();
-  // Whether the other side has said that it sends no more, and nothing that it sent is unread.
-  [[nodiscard]] bool has_ended();
+  // Whether the other side has closed both directions, or was reset. Of a TCP connection that is known late: the end of
+  // its sending does not say that it does not read.
+  [[nodiscard]] bool is_gone();
 
   Socket socket;
   ReadBuffer buffer;
