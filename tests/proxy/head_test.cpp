@@ -94,10 +94,11 @@ TEST_F(ReadRequest, SaysWhatIsWrong) {
   EXPECT_EQ(fault(post, host + "Content-Length: 99999999999999999999\r\n"), "400 Content-Length is not a number.");
   EXPECT_EQ(fault(post, host + length + chunked), "400 The request has both Content-Length and Transfer-Encoding.");
   EXPECT_EQ(fault("POST / HTTP/1.0", host + chunked), "400 HTTP/1.0 has no Transfer-Encoding.");
-  for (const std::string& codings : {chunked + chunked, std::string("Transfer-Encoding: gzip, chunked\r\n"),
-                                     chunked + "Transfer-Encoding: gzip\r\n"}) {
-    EXPECT_EQ(fault(post, host + codings), "400 The only supported Transfer-Encoding is chunked, once.");
+  for (const std::string& codings : {chunked + chunked, chunked + "Transfer-Encoding: gzip\r\n"}) {
+    EXPECT_EQ(fault(post, host + codings), "400 The request has more than one Transfer-Encoding.");
   }
+  EXPECT_EQ(fault(post, host + "Transfer-Encoding: gzip, chunked\r\n"),
+            "400 The only supported Transfer-Encoding is chunked.");
   EXPECT_EQ(fault("CONNECT a:1 HTTP/1.1"), "501 CONNECT is not supported.");
   EXPECT_EQ(head.method, "CONNECT");
   EXPECT_EQ(fault("POST / HTTP/2.0"), "505 Only HTTP/1.0 and HTTP/1.1 are supported.");
