@@ -229,6 +229,25 @@ TEST(ProxySettings, TheKeysPlaceReplacesAnInheritedOne) {
   EXPECT_THAT(complaints_about(with("fingerprint", {"a["})), ElementsAre(StartsWith("--fingerprint: ")));
 }
 
+TEST(ProxySettings, AKeyPathFitsItsRoute) {
+  const auto about = [](const std::string& path, const std::string& key_path) {
+    std::vector<Complaint> complaints;
+    settle(with("optional-key", {"true"}),
+           {{.path = path, .place = {}, .rules = {{"key-path", {.words = {key_path}, .place = {}}}}}}, complaints);
+    std::vector<std::string> texts;
+    for (const Complaint& complaint : complaints) texts.push_back(to_string(complaint));
+    return texts;
+  };
+  for (const char* const path : {"/orders/{id}/pay", "/orders/*", "/*", "/Orders/{key}/pay/", "/{a}/{b}/{c}"}) {
+    EXPECT_THAT(about(path, "/orders/{key}/pay"), IsEmpty()) << path;
+  }
+  EXPECT_THAT(about("/orders/{id}/pay", "/{shop}/{key}/pay"), IsEmpty());
+  for (const char* const path : {"/order/{id}/pay", "/orders/{id}", "/orders/{id}/pay/now", "/order/*", "/orders"}) {
+    EXPECT_THAT(about(path, "/orders/{key}/pay"),
+                ElementsAre(HasSubstr("matches no path of its route '" + std::string(path))));
+  }
+}
+
 TEST(ProxySettings, PresetsAreOtherSettings) {
   Given given = with("preset", {"stripe"});
   given.erase("no-principal");

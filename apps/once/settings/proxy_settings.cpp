@@ -15,6 +15,7 @@
 #include "output/text.hpp"
 #include "process/store_look.hpp"
 #include "process/sweeper.hpp"
+#include "text/ascii.hpp"
 #include "text/number.hpp"
 
 namespace once::cli {
@@ -822,6 +823,35 @@ void check_inputs(const Given& given, const std::vector<GivenRoute>& routes, con
   if (!any) complain(given, " here or in a route");
 }
 
+// Whether a path may match both the path of a route and a key-path.
+bool may_meet(const std::string& route, const std::string& key_path) {
+  const auto segments_of = [](const std::string& path) {
+    Words segments = split(path, '/');
+    std::erase(segments, "");
+    return segments;
+  };
+  Words at = segments_of(route);
+  const Words key = segments_of(key_path);
+  const bool has_tail = !at.empty() && at.back() == "*";
+  if (has_tail) at.pop_back();
+  if (at.size() > key.size() || (at.size() < key.size() && !has_tail)) return false;
+  return std::equal(at.begin(), at.end(), key.begin(), [](const std::string& a, const std::string& b) {
+    return a.starts_with('{') || b.starts_with('{') || text::same_letters(a, b);
+  });
+}
+
+// Otherwise no request of the route has a key: with optional-key, all of them would run unprotected.
+void check_key_paths(const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints) {
+  for (const GivenRoute& route : routes) {
+    const auto found = route.rules.find("key-path");
+    if (found == route.rules.end()) continue;
+    const std::string& key_path = found->second.words.front();
+    if (key_path.empty() || may_meet(route.path, key_path)) continue;
+    complaints.push_back({found->second.place, "key-path '" + key_path + "' matches no path of its route '" +
+                                                   route.path + "', so no request would have a key"});
+  }
+}
+
 }  // namespace
 
 ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, std::vector<Complaint>& complaints) {
@@ -839,6 +869,7 @@ ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, 
     settings.rules.routes.push_back({.path = route.path, .options = std::move(own.rules.otherwise)});
   }
   check_inputs(given, routes, settings, complaints);
+  check_key_paths(routes, complaints);
   for (const auto& [index, text] : http::Router::faults(settings.rules.routes)) {
     complaints.push_back({index < routes.size() ? routes[index].place : routes.back().place, text});
   }
