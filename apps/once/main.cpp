@@ -108,9 +108,25 @@ void warn_of_mistyped_variables() {
     if (std::ranges::find(set_for_commands, name) != set_for_commands.end()) continue;
     const std::string meant = nearest(name, settings);
     if (meant.empty()) continue;
-    once::cli::say("ONCE_" + escaped(name) + " is set, but once knows no such variable. Did you mean ONCE_" + meant +
-                   "?");
+    once::cli::say(
+        "ONCE_" + escaped(name) + " is set, but once knows no such variable. Did you mean ONCE_" + meant + "?",
+        once::LogLevel::warning);
   }
+}
+
+// How this process speaks: as the log that its arguments ask for, also if they turn out to be wrong. The proxy's file
+// may say otherwise later.
+once::LogFormat log_format_of(const std::vector<std::string>& arguments) {
+  const auto has = [&](std::string_view word) { return std::ranges::find(arguments, word) != arguments.end(); };
+  constexpr std::string_view flag = "--log";
+  bool json = !arguments.empty() && arguments.front() == "proxy" && !has("--check");
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    const std::string_view argument = arguments[at];
+    if (!argument.starts_with(flag)) continue;
+    if (argument == flag && at + 1 < arguments.size()) json = arguments[at + 1] == "json";
+    if (argument.substr(flag.size()).starts_with('=')) json = argument.substr(flag.size() + 1) == "json";
+  }
+  return json ? once::LogFormat::json : once::LogFormat::text;
 }
 
 // Empty: enough. A thread takes some 40 MiB of addresses, and one that is needed in the middle of an operation cannot
@@ -129,6 +145,7 @@ std::string too_few_addresses(const std::string& command) {
 
 int once_main(int argc, char** argv) {
   using namespace once::cli;
+  using once::LogLevel;
   Invocation invocation;
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   // What follows "--" is the command's own: the parser must not look at it.
@@ -138,6 +155,7 @@ int once_main(int argc, char** argv) {
     arguments.erase(dashes, arguments.end());
   }
 
+  say_as(log_format_of(arguments));
   CLI::App app("Runs an operation once and gives every caller its result.", "once");
   app.get_formatter()->column_width(30);
   app.set_version_flag("--version", "once " ONCE_VERSION);
@@ -185,17 +203,17 @@ int once_main(int argc, char** argv) {
     // Without a mistake in it: `once run --key k echo --help` must not look like a run that succeeded.
     if (help && why.empty()) return print(app.help());  // Of what was asked for, with the names before it.
     if (why.empty()) why = std::string(error.what()) + ".";
-    say(why + " Nothing was run. See `" + full_name(asked_for(app)) + " --help`.");
+    say(why + " Nothing was run. See `" + full_name(asked_for(app)) + " --help`.", LogLevel::err);
     return exit_usage;
   }
   const std::string& asked = app.get_subcommands().front()->get_name();
   if (invocation.has_command && asked != "run" && asked != "sqs") {
-    say("only `once run` and `once sqs` take a command after --. Nothing was run.");
+    say("only `once run` and `once sqs` take a command after --. Nothing was run.", LogLevel::err);
     return exit_usage;
   }
   warn_of_mistyped_variables();
   if (const std::string why = too_few_addresses(asked); !why.empty()) {
-    say(why);
+    say(why, LogLevel::err);
     return exit_unavailable;
   }
   return invocation.action();
@@ -203,7 +221,7 @@ int once_main(int argc, char** argv) {
 
 // From a place where nothing can be allocated. Claims of this process lapse.
 [[noreturn]] void end_with(std::string_view text) noexcept {
-  static_cast<void>(write(STDERR_FILENO, text.data(), text.size()) < 0);
+  once::cli::say_at_the_end(text);
   _exit(once::cli::exit_internal);
 }
 
@@ -211,28 +229,31 @@ int once_main(int argc, char** argv) {
 // length before each transaction; this is for the moments between (docs/decisions/mapped-files.md).
 extern "C" void on_bus_error(int /*signal*/) {
   end_with(
-      "once: a file that is mapped into memory was cut, or its disk is full or broken (SIGBUS); most likely the "
+      "a file that is mapped into memory was cut, or its disk is full or broken (SIGBUS); most likely the "
       "store's -shm file. If a command ran, its result is not stored, and its claim lapses. Stop all programs that use "
-      "the store, and start them again\n");
+      "the store, and start them again");
 }
 
 // Threads that cannot report an exception would end the program by a signal, without saying why.
 void on_no_memory() {
   end_with(
-      "once: out of memory. If a command ran, its result is not stored, and its claim lapses. Raise the limit of this "
-      "process (ulimit -v, ulimit -d, MemoryMax=)\n");
+      "out of memory. If a command ran, its result is not stored, and its claim lapses. Raise the limit of this "
+      "process (ulimit -v, ulimit -d, MemoryMax=)");
 }
 
 // What the library did not foresee: this process has no more threads, or there is a bug.
 int failed(const std::exception& error) {
   using namespace once::cli;
+  using once::LogLevel;
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
     say("cannot start a thread: " + system->code().message() +
-        ": raise the limit of processes and threads (ulimit -u, TasksMax=, a container's limit of pids) or of memory");
+            ": raise the limit of processes and threads (ulimit -u, TasksMax=, a container's limit of pids) or of "
+            "memory",
+        LogLevel::err);
     return exit_unavailable;
   }
-  say(std::string("internal error: ") + error.what());
+  say(std::string("internal error: ") + error.what(), LogLevel::err);
   return exit_internal;
 }
 

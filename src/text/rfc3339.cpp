@@ -28,7 +28,7 @@ bool take(std::string_view& text, std::string_view any_of) noexcept {
 
 }  // namespace
 
-std::string rfc3339(Time time) {
+Rfc3339 rfc3339_chars(Time time) noexcept {
   using namespace std::chrono;
   constexpr Time first = sys_days{year{0} / 1 / 1};
   constexpr Time last = Time{sys_days{year{9999} / 12 / 31}} + days{1} - Millis{1};
@@ -36,10 +36,12 @@ std::string rfc3339(Time time) {
   const auto day = floor<days>(time);
   const year_month_day date{day};
   const hh_mm_ss<Millis> clock{time - day};
-  std::string out;
+  Rfc3339 out{};
+  std::size_t end = 0;
   const auto put = [&](auto number, std::size_t digits, char next) {
-    out.append(digits, '0') += next;
-    for (std::size_t at = out.size() - 1; digits-- > 0; number /= 10) out[--at] = static_cast<char>('0' + number % 10);
+    end += digits;
+    for (std::size_t at = end; digits-- > 0; number /= 10) out[--at] = static_cast<char>('0' + number % 10);
+    out[end++] = next;
   };
   put(static_cast<int>(date.year()), 4, '-');
   put(static_cast<unsigned>(date.month()), 2, '-');
@@ -49,6 +51,11 @@ std::string rfc3339(Time time) {
   put(clock.seconds().count(), 2, '.');
   put(clock.subseconds().count(), 3, 'Z');
   return out;
+}
+
+std::string rfc3339(Time time) {
+  const Rfc3339 chars = rfc3339_chars(time);
+  return {chars.data(), chars.size()};
 }
 
 std::optional<Time> from_rfc3339(std::string_view text) {

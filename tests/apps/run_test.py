@@ -123,6 +123,18 @@ class Log(Case):
         self.assertEqual((held["level"], held["event"]), ("warning", "held"))
         self.assertEqual(held["why"], "the command ended with exit 1; it may have acted")
 
+    def test_all_lines_of_a_json_log_are_json(self):
+        self.expect(self.once("run", "--key", "k", "--", "true"), 0)
+        for arguments in (["--key", "k", "--", "false"], ["--key", "k", "--lsaese", "1", "--", "true"],
+                          ["--key", "k", "--lease", "5", "--", "true"], ["--key", "x", "--", "./none"]):
+            with self.subTest(arguments=arguments):
+                done = self.once("run", "--log", "json", *arguments)
+                self.assertNotEqual(done.returncode, 0)
+                *_, last = [json.loads(line) for line in done.stderr.splitlines()]
+                self.assertEqual((last["level"], last["event"]), ("err", "note"))
+                self.assertIn(" is '5'; write" if "--lease" in arguments else "Nothing was run.", last["why"])
+                self.assertTrue(last["time"].endswith("Z"))
+
     def test_a_hostile_key_breaks_no_line(self):
         key = "a\n2026-01-01T00:00:00.000Z err forged\x1b[2J"
         done = self.expect(self.once("run", "--key", key, "--log", "text", "--", "true"), 0)
@@ -482,9 +494,9 @@ class Reconcile(Case):
     def test_the_log_says_so(self):
         self.hold()
         done = self.expect(self.run_asking("exit 1", "--log", "json"), 242)
-        lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
-        self.assertEqual([(line["event"], line.get("why")) for line in lines[-1:]],
-                         [("reconcile_later", "the reconcile command: exit 1")])
+        *_, asked, later, said = [json.loads(line) for line in done.stderr.splitlines()]
+        self.assertEqual((asked["event"], asked["why"]), ("reconcile_later", "the reconcile command: exit 1"))
+        self.assertEqual([(line["event"], line["level"]) for line in (later, said)], [("note", "warning"), ("note", "err")])
         done = self.expect(self.run_asking("exit 0", "--log", "json"), 0)
         line = json.loads(done.stderr.splitlines()[-1])
         self.assertEqual((line["level"], line["event"]), ("notice", "reconciled"))

@@ -595,6 +595,8 @@ class Sqs(Queues):
         self.expect(self.drain(*run, queue="http://127.0.0.1:1/0/orders/"), 64, stderr=b"--queue http://127.0.0.1:1/0/orders/")
         self.expect(self.drain("--stop-within", "soon", *run), 64, stderr=b"--stop-within")
         self.expect(self.drain("--key", "nonsense(", *run), 64, stderr=b"nonsense(")
+        wrong = self.expect(self.drain("--key", "nonsense(", "--log", "json", *run), 64)
+        self.assertEqual(json.loads(wrong.stderr)["level"], "err")
         self.expect(self.drain("--key-from", "record", *run), 64, stderr=b"a new receipt handle at each delivery")
         url = self.make_queue()
         self.send(url, "1")

@@ -218,7 +218,7 @@ class Run {
       prepare();
     } catch (const Exception& error) {
       outcome_ = Outcome::Kind::error;
-      say(std::string(error.what()) + ". Nothing was run.");
+      say(std::string(error.what()) + ". Nothing was run.", LogLevel::err);
       return exit_code_of(error.kind());
     }
     try {
@@ -246,7 +246,8 @@ class Run {
       if (const std::optional<int> code = call(begin_with(engine))) return *code;
     }
     say("the lease of " + options_.lease + " expired " + std::to_string(most_claims) +
-        " times before the command could begin. Nothing was run. Use a longer --lease.");
+            " times before the command could begin. Nothing was run. Use a longer --lease.",
+        LogLevel::err);
     outcome_ = Outcome::Kind::error;
     return exit_unavailable;
   }
@@ -281,10 +282,11 @@ class Run {
         return conflict(*begin.record, begin.retry_after);
       case Begin::Kind::mismatch:
         say("key " + quoted(plan_.key) + " was already used for something else (by " + escaped(begin.record->holder) +
-            "). Nothing was run. Use another key, or see --fingerprint for what a retry must repeat." +
-            (is_released(*begin.record) ? " The key was released for the same command only; `once release "
-                                          "--any-payload` allows another one."
-                                        : ""));
+                "). Nothing was run. Use another key, or see --fingerprint for what a retry must repeat." +
+                (is_released(*begin.record) ? " The key was released for the same command only; `once release "
+                                              "--any-payload` allows another one."
+                                            : ""),
+            LogLevel::err);
         return exit_mismatch;
       case Begin::Kind::unknown: {
         std::optional<int> code;
@@ -320,7 +322,8 @@ class Run {
   static void observe(RunState& state, const Event& event) {
     switch (event.kind) {
       case EventKind::unprotected:
-        return say("ONCE_DISABLED is set: " + quoted_stored(event.key) + " runs unprotected, so that it may run twice");
+        return say("ONCE_DISABLED is set: " + quoted_stored(event.key) + " runs unprotected, so that it may run twice",
+                   LogLevel::warning);
       case EventKind::completed:
       case EventKind::failed:
       case EventKind::held:
@@ -394,7 +397,8 @@ class Run {
       case Reconciled::Kind::not_stored:
         break;
     }
-    say("asked about " + quoted(plan_.key) + ", and it is still unknown: " + escaped(reconciled.why));
+    say("asked about " + quoted(plan_.key) + ", and it is still unknown: " + escaped(reconciled.why),
+        LogLevel::warning);
     return false;
   }
 
@@ -505,7 +509,7 @@ class Run {
     if (finish.kind != Finish::Kind::unrecorded || state_->recorded) return finish;
     const Uptime deadline = claim.deadline();
     if (deadline > system_clock()->uptime()) {
-      say("result not stored yet, retrying: " + finish.error.message);
+      say("result not stored yet, retrying: " + finish.error.message, LogLevel::warning);
       wait(
           deadline, [&] { return state_->recorded.load() || state_->refused.load(); },
           [](int number) { return !Signals::asks_for_end(number); });
@@ -594,7 +598,7 @@ class Run {
   }
 
   static int guard_died(const std::string& then) {
-    say("the process that guarded the command was killed, and the command with it. " + then);
+    say("the process that guarded the command was killed, and the command with it. " + then, LogLevel::err);
     return CommandEnd{.signaled = true, .code = SIGKILL}.exit_code();
   }
 
@@ -608,13 +612,14 @@ class Run {
   static int exit_code_with_output(const Supervised& supervised) {
     const int code = supervised.end.exit_code();
     if (supervised.output_error == 0) return code;
-    say(std::string("cannot pass on the command's output: ") + std::strerror(supervised.output_error));
+    say(std::string("cannot pass on the command's output: ") + std::strerror(supervised.output_error), LogLevel::err);
     return code == 0 ? static_cast<int>(exit_output) : code;
   }
 
   int not_started(int why) {
     outcome_ = Outcome::Kind::error;
-    say("cannot execute '" + escaped(command_.front()) + "': " + std::strerror(why) + ". Nothing was run.");
+    say("cannot execute '" + escaped(command_.front()) + "': " + std::strerror(why) + ". Nothing was run.",
+        LogLevel::err);
     return why == ENOENT ? exit_not_found : exit_cannot_execute;
   }
 
@@ -677,7 +682,8 @@ class Run {
       case Finish::Kind::recorded:
         if (cut_off) {
           outcome_ = Outcome::Kind::lost;
-          say("the claim could not be renewed in time, so once stopped the command; " + std::string(words(fate)));
+          say("the claim could not be renewed in time, so once stopped the command; " + std::string(words(fate)),
+              LogLevel::err);
           return exit_lost;
         }
         sweep_some();
@@ -689,11 +695,12 @@ class Run {
       case Finish::Kind::unrecorded:
         outcome_ = Outcome::Kind::unrecorded;
         if (cut_off) {
-          say("the claim could not be renewed, so once stopped the command: " + finished.error.message);
+          say("the claim could not be renewed, so once stopped the command: " + finished.error.message, LogLevel::err);
           return exit_lost;
         }
         say("the command ran, but its result could not be stored: " + finished.error.message + ". " +
-            after_lapse(claim));
+                after_lapse(claim),
+            LogLevel::err);
         return options_.on_unrecorded == "fail" ? exit_unrecorded : code;
     }
     return exit_internal;
@@ -725,7 +732,8 @@ class Run {
     if (options_.verbose) say("the command finished the operation in a transaction of its own");
     if (supervised.end.exit_code() != 0) {
       say("the command ended with " + ended(supervised.end) +
-          " after it had finished the operation in a transaction of its own, so the operation counts as done");
+              " after it had finished the operation in a transaction of its own, so the operation counts as done",
+          LogLevel::err);
     }
     if (recorder.empty() && finished.record != nullptr) return replay(*finished.record);
     return supervised.end.exit_code() == 0 ? code : 0;
@@ -798,7 +806,7 @@ class Run {
       if (!open || write_all(output ? STDOUT_FILENO : STDERR_FILENO, chunk.bytes)) continue;
       open = false;
       if (errno == EPIPE) continue;  // The reader has disconnected.
-      say(std::string("cannot write the replayed output: ") + std::strerror(errno));
+      say(std::string("cannot write the replayed output: ") + std::strerror(errno), LogLevel::err);
       if (code == 0) code = exit_output;
     }
     return code;
@@ -843,9 +851,10 @@ class Run {
 
   int unknown(const Record& record) const {
     say("the outcome of " + quoted(plan_.key) + " is unknown: " + escaped(record.failure.message) + " (" +
-        escaped(record.holder) +
-        "). Nothing was run. Find out what happened, then record it with `once resolve --as "
-        "completed|failed|released`.");
+            escaped(record.holder) +
+            "). Nothing was run. Find out what happened, then record it with `once resolve --as "
+            "completed|failed|released`.",
+        LogLevel::err);
     return exit_unknown;
   }
 
@@ -865,7 +874,8 @@ class Run {
       say(error.message + ". Nothing was run.");
       return exit_code_of(error.kind);
     }
-    say(error.message + ". The command runs without protection, because of --on-store-down run-unprotected.");
+    say(error.message + ". The command runs without protection, because of --on-store-down run-unprotected.",
+        LogLevel::warning);
     if (prepared_ == nullptr) prepare();
     has_run_ = true;
     prepared_->options().environment =

@@ -294,10 +294,7 @@ class SqsLog {
 
   void note(std::string_view text) const {
     if (!on_ || LogLevel::notice > level_) return;
-    if (!json_) return say(text);
-    nlohmann::ordered_json line = head(LogLevel::notice, "note");
-    line["why"] = text;
-    write(line);
+    say(text);
   }
 
  private:
@@ -311,12 +308,8 @@ class SqsLog {
     return usual ? LogLevel::info : LogLevel::warning;
   }
 
-  static nlohmann::ordered_json head(LogLevel level, std::string_view event) {
-    return {{"time", text::rfc3339(system_clock()->now())}, {"level", to_string(level)}, {"event", event}};
-  }
-
   static void write_json(const sqs::PollEvent& event) {
-    nlohmann::ordered_json line = head(level_of(event), to_string(event.kind));
+    nlohmann::ordered_json line = log_head(level_of(event), to_string(event.kind));
     if (event.kind == sqs::PollEvent::Kind::pause) {
       line["pause_ms"] = event.pause.count();
     } else if (event.kind != sqs::PollEvent::Kind::abandoned) {
@@ -334,13 +327,8 @@ class SqsLog {
       line["parked"] = event.parked;
     }
     if (!event.why.empty()) line["why"] = event.why;
-    write(line);
-  }
-
-  static void write(const nlohmann::ordered_json& line) {
     // One write for each line, because several threads write to standard error.
-    const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-    [[maybe_unused]] const bool written = write_all(STDERR_FILENO, text);
+    [[maybe_unused]] const bool written = write_all(STDERR_FILENO, log_line(line));
   }
 
   const bool on_;
@@ -539,7 +527,8 @@ class Sqs {
     const sqs::PollCounts counts = the_poller.counts();
     if (hopeless.exit_code != exit_ok) {
       say(hopeless.why + ". That message and all that were not started stay in the queue: " +
-          std::to_string(counts.received) + " were received, " + std::to_string(counts.deleted) + " deleted.");
+              std::to_string(counts.received) + " were received, " + std::to_string(counts.deleted) + " deleted.",
+          LogLevel::err);
       return hopeless.exit_code;
     }
     if (failed) std::rethrow_exception(failed);

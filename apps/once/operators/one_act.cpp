@@ -279,7 +279,8 @@ http::Answer act_on_one(const StoreAccess& access, const Service& service, const
   line["event"] = "acted";
   line["status"] = answer.status;
   line["outcome"] = outcome_of(changed, answer.status);
-  if (!wanted.dry_run && !caller.note(line)) say("the audit log cannot be written: an act's outcome is not in it");
+  if (!wanted.dry_run && !caller.note(line))
+    say("the audit log cannot be written: an act's outcome is not in it", LogLevel::err);
   return answer;
 }
 

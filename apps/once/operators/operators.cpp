@@ -125,7 +125,7 @@ auto caught(Function&& answer) -> decltype(answer()) {
   } catch (const Exception& error) {
     return error.kind() == ErrorKind::misuse ? bad_request(error.what()) : store_problem(error.error());
   } catch (const std::exception& error) {  // A mistake here, or no memory. It must not end the process.
-    say(std::string("the operators' API failed: ") + error.what());
+    say(std::string("the operators' API failed: ") + error.what(), LogLevel::err);
     return operators_problem("internal", 500, "The request could not be answered",
                              "Standard error of the program says why. A change may have been made: check.");
   }

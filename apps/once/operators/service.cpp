@@ -166,7 +166,8 @@ http::Answer ask_about_one(const StoreAccess& access, Service& service, const ht
   const auto told = service.ask(record);
   line["event"] = "reconciled";
   line.update(told_json(*told));
-  if (!caller.note(std::move(line))) say("the audit log cannot be written: what the service says is not in it");
+  if (!caller.note(std::move(line)))
+    say("the audit log cannot be written: what the service says is not in it", LogLevel::err);
   http::Answer answer = json_answer(200, service_json(service, *record));
   answer.headers.push_back({"ETag", etag(*record)});
   return answer;

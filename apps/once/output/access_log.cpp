@@ -12,12 +12,11 @@
 #include <utility>
 
 #include <once/error.hpp>
-#include <once/platform/system.hpp>
 
+#include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/supervise.hpp"
 #include "text/rfc3339.hpp"
-#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -30,16 +29,12 @@ double milliseconds(std::chrono::nanoseconds span) {
   return std::round(static_cast<double>(span.count()) / 1'000.0) / 1'000.0;
 }
 
-std::string line_of(const nlohmann::ordered_json& json) {
-  // A client's path may not be UTF-8.
-  return text::show_invisible(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) + "\n";
-}
-
 }  // namespace
 
 std::string access_line(const proxy::Served& served) {
   nlohmann::ordered_json json;
   json["time"] = text::rfc3339(served.at);
+  json["level"] = to_string(LogLevel::info);
   json["client"] = served.client;
   json["method"] = served.method;
   json["path"] = served.path;
@@ -56,7 +51,7 @@ std::string access_line(const proxy::Served& served) {
   json["answer_bytes"] = served.answer_body_bytes;
   json["duration_ms"] = milliseconds(served.took);
   if (served.upstream_took.count() != 0) json["upstream_ms"] = milliseconds(served.upstream_took);
-  return line_of(json);
+  return log_line(json);
 }
 
 Fd AccessLog::open(const std::string& name) {
@@ -124,10 +119,9 @@ void AccessLog::run() {
     const std::uint64_t lost = std::exchange(lost_, 0);
     lock.unlock();
     if (lost != 0) {
-      nlohmann::ordered_json json;
-      json["time"] = text::rfc3339(system_clock()->now());
-      json["lines_lost"] = lost;
-      lines += line_of(json);
+      nlohmann::ordered_json json = log_head(LogLevel::warning, "lines_lost");
+      json["lines"] = lost;
+      lines += log_line(json);
     }
     static_cast<void>(write_all(fd, lines));  // An error cannot be reported.
     lock.lock();

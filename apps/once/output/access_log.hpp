@@ -19,7 +19,7 @@ namespace once::cli {
 std::string access_line(const proxy::Served& served);
 
 // Written by its own thread, so that a full pipe or a slow disk blocks no request. If it cannot keep up, lines are
-// dropped, and a line says how many: {"time":…,"lines_lost":3}.
+// dropped, and a line says how many: {"time":…,"level":"warning","event":"lines_lost","lines":3}.
 class AccessLog {
  public:
   // `name`: "none", "-" for standard error, or a file to append to. Throws Exception(unavailable).

@@ -18,7 +18,7 @@ namespace once::cli {
 bool write_metrics_file(const std::string& path, std::string_view text) {
   const std::string unfinished = path + "." + std::to_string(getpid());  // In the same directory; not *.prom.
   const auto failed = [&](int error) {
-    say("cannot write the metrics file " + escaped(path) + ": " + std::strerror(error));
+    say("cannot write the metrics file " + escaped(path) + ": " + std::strerror(error), LogLevel::err);
     return false;
   };
   constexpr mode_t for_all_to_read = 0644;

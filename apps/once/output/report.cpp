@@ -1,15 +1,18 @@
 #include "output/report.hpp"
 
 #include <pwd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include <once/operate.hpp>
+#include <once/platform/system.hpp>
 
 #include "output/text.hpp"
 #include "process/run_result.hpp"
@@ -23,6 +26,8 @@ namespace once::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+std::atomic<LogFormat> said_as{LogFormat::text};
 
 // "text" if the bytes are text, else "base64"; both keys are always there.
 void put_bytes(Json& json, const std::string& name, std::string_view bytes) {
@@ -161,9 +166,49 @@ std::string result_text(const Result& result) {
 
 }  // namespace
 
-void say(std::string_view text) {
-  const std::string line = "once: " + std::string(text) + "\n";
+void say_as(LogFormat format) noexcept {
+  static_cast<void>(system_clock());  // Made now, and not in a signal's handler.
+  said_as = format;
+}
+
+Json log_head(LogLevel level, std::string_view event) {
+  return {{"time", text::rfc3339(system_clock()->now())}, {"level", to_string(level)}, {"event", event}};
+}
+
+std::string log_line(const Json& line) {
+  // What a client sent may not be UTF-8.
+  return text::show_invisible(line.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n";
+}
+
+void say(std::string_view text, LogLevel level) {
+  std::string line;
+  if (said_as == LogFormat::json) {
+    Json json = log_head(level, "note");
+    json["why"] = text;
+    line = log_line(json);
+  } else {
+    line = "once: " + std::string(text) + "\n";
+  }
+  // One write for each line, because several threads write to standard error.
   [[maybe_unused]] const bool written = write_all(STDERR_FILENO, line);
+}
+
+void say_at_the_end(std::string_view text) noexcept {
+  constexpr std::string_view head = R"({"time":")";
+  constexpr std::string_view middle = R"(","level":"err","event":"note","why":")";
+  const bool json = said_as == LogFormat::json;
+  const text::Rfc3339 time = text::rfc3339_chars(system_clock()->now());
+  std::array<iovec, 5> parts{};
+  std::size_t count = 0;
+  const auto add = [&](std::string_view part) {
+    parts.at(count++) = {.iov_base = const_cast<char*>(part.data()), .iov_len = part.size()};
+  };
+  if (json) add(head);
+  if (json) add({time.data(), time.size()});
+  add(json ? middle : "once: ");
+  add(text);
+  add(json ? "\"}\n" : "\n");
+  static_cast<void>(writev(STDERR_FILENO, parts.data(), static_cast<int>(count)) < 0);
 }
 
 ExitCode exit_code_of(ErrorKind kind) noexcept {
@@ -184,13 +229,13 @@ ExitCode exit_code_of_store(ErrorKind kind) noexcept {
 }
 
 int fail_with(const Error& error) {
-  say(error.message);
+  say(error.message, LogLevel::err);
   return exit_code_of(error.kind);
 }
 
 int print(std::string_view text, int exit_code) {
   if (write_all(STDOUT_FILENO, text) || errno == EPIPE) return exit_code;
-  say(std::string("cannot write to standard output: ") + std::strerror(errno));
+  say(std::string("cannot write to standard output: ") + std::strerror(errno), LogLevel::err);
   return exit_output;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include <once/engine/log.hpp>
 #include <once/error.hpp>
 #include <once/key.hpp>
 #include <once/record.hpp>
@@ -15,8 +16,19 @@
 
 namespace once::cli {
 
-// Writes "once: <text>" to standard error. A failed write is ignored.
-void say(std::string_view text);
+// Writes "once: <text>" to standard error, or a line of a JSON log: {"time":…,"level":…,"event":"note","why":"<text>"}.
+// A failed write is ignored.
+void say(std::string_view text, LogLevel level = LogLevel::notice);
+
+// How this process says it, from now on (default: text). Any thread.
+void say_as(LogFormat format) noexcept;
+// The same from where nothing can be allocated, such as a signal's handler. `text`: ASCII without quotes, backslashes
+// and controls.
+void say_at_the_end(std::string_view text) noexcept;
+
+// The first fields of a line of a JSON log, and the line: all that nobody sees is escaped, and it ends with a newline.
+nlohmann::ordered_json log_head(LogLevel level, std::string_view event);
+std::string log_line(const nlohmann::ordered_json& line);
 
 // The exit code of a kind of failure.
 ExitCode exit_code_of(ErrorKind kind) noexcept;

@@ -35,7 +35,7 @@ Observer service_log_observer(const std::optional<LogOptions>& options) {
   if (options || !is_disabled_by_environment()) return log_observer(options);
   return [](const Event& event) {
     if (event.kind == EventKind::unprotected)
-      say("ONCE_DISABLED is set: an operation runs unprotected, so that it may run twice");
+      say("ONCE_DISABLED is set: an operation runs unprotected, so that it may run twice", LogLevel::warning);
   };
 }
 

@@ -18,7 +18,9 @@ class Spans {
 #endif
 
 inline TracingOptions span_options(SpanKind call_kind, SpanKind work_kind) {
-  return {.call_kind = call_kind, .work_kind = work_kind, .warn = [](std::string_view text) { say(text); }};
+  return {.call_kind = call_kind, .work_kind = work_kind, .warn = [](std::string_view text) {
+            say(text, LogLevel::warning);
+          }};
 }
 
 }  // namespace once::cli
