@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -109,19 +110,21 @@ int choose_protocol(SSL* /*ssl*/, const unsigned char** out, unsigned char* out_
 // ticket contains until when all certificates of the first verified chain are valid, in seconds since 1970.
 using ValidUntil = std::int64_t;
 
-ValidUntil valid_until(const STACK_OF(X509) * chain) {
+ValidUntil end_of(const X509* certificate) {
+  std::tm end{};
+  const bool known = ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) == 1;
+  return known ? ValidUntil{::timegm(&end)} : 0;
+}
+
+ValidUntil end_of(const STACK_OF(X509) * chain) {
   ValidUntil earliest = chain == nullptr ? 0 : std::numeric_limits<ValidUntil>::max();
-  for (int i = 0; i < sk_X509_num(chain); ++i) {
-    std::tm end{};
-    const bool known = ASN1_TIME_to_tm(X509_get0_notAfter(sk_X509_value(chain, i)), &end) == 1;
-    earliest = std::min(earliest, known ? ValidUntil{::timegm(&end)} : 0);
-  }
+  for (int i = 0; i < sk_X509_num(chain); ++i) earliest = std::min(earliest, end_of(sk_X509_value(chain, i)));
   return earliest;
 }
 
 int write_ticket(SSL* ssl, void* /*none*/) {
   if (SSL_session_reused(ssl) == 1) return 1;  // It contains the time already.
-  const ValidUntil until = valid_until(SSL_get0_verified_chain(ssl));
+  const ValidUntil until = end_of(SSL_get0_verified_chain(ssl));
   return SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), &until, sizeof until);
 }
 
@@ -167,6 +170,15 @@ std::string openssl_text() {
   if (code == 0) return "the connection broke off";
   ERR_error_string_n(code, text.data(), text.size());
   return text.data();
+}
+
+std::optional<Time> valid_until(const ssl_ctx_st& context) {
+  const X509* const own = SSL_CTX_get0_certificate(&context);
+  if (own == nullptr) return std::nullopt;
+  STACK_OF(X509)* others = nullptr;
+  SSL_CTX_get0_chain_certs(const_cast<SSL_CTX*>(&context), &others);  // A macro, which changes nothing.
+  const ValidUntil until = others == nullptr ? end_of(own) : std::min(end_of(own), end_of(others));
+  return Time{std::chrono::seconds{until}};
 }
 
 void Free::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+
+#include <once/time.hpp>
 
 struct ssl_st;
 struct ssl_ctx_st;
@@ -21,6 +24,10 @@ using Ticket = std::unique_ptr<ssl_session_st, Free>;
 
 // OpenSSL's text for the last error.
 std::string openssl_text();
+
+// When the first of the certificates expires that connections of this context show: its own one, and the intermediate
+// ones of the same file. Empty: it shows none. The epoch: that cannot be read.
+std::optional<Time> valid_until(const ssl_ctx_st& context);
 
 struct Trust {
   std::string file;    // PEM, the certificates to trust. Empty: SSL_CERT_FILE and SSL_CERT_DIR, or the system's.

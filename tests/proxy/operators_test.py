@@ -119,7 +119,8 @@ class Operators(ProxyCase):
         self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdef")[0], 200)
         path.write_text("fedcba9876543210")
         process.send_signal(signal.SIGHUP)
-        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertEqual(process.stderr.readline(),
+                         b"once: reloaded, with 0 routes; changed: tokens (admin-token-file)\n")
         self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer 0123456789abcdef")[0], 401)
         self.assertEqual(self.api("/v1/records", "-H", "Authorization: Bearer fedcba9876543210")[0], 200)
 
@@ -143,7 +144,7 @@ class Operators(ProxyCase):
         self.assertEqual(self.api("/v1/acts", *bearer)[2]["source"], "audit log")
         kept = audit.rename(self.path("audit.1"))
         process.send_signal(signal.SIGHUP)
-        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes; nothing changed\n")
         self.assertEqual(self.api(f"{path}?include=input", *bearer)[0], 200)
         self.assertEqual(told(audit), [("show", "alice", record["stored_key_hex"], None, None)])
         self.assertEqual(told(kept), acts)

@@ -280,8 +280,8 @@ class Program(ProxyCase):
         self.curl("order-17", "cents=900")
         shown = self.log(3)
         process.send_signal(signal.SIGTERM)
-        *lines, _ = process.stderr.read().splitlines()  # The last one is "once: ending".
-        lines = [json.loads(line) for line in lines]
+        *lines, ending = self.json_log(process.stderr.read().decode())
+        self.assertEqual((ending["level"], ending["event"], ending["why"][:7]), ("notice", "note", "ending:"))
         self.assertEqual([(line["level"], line["event"]) for line in lines],
                          [("info", "claimed"), ("info", "work_done"), ("info", "completed"), ("info", "replayed"),
                           ("warning", "mismatch")])
@@ -290,6 +290,34 @@ class Program(ProxyCase):
         for secret in ("cents", "secret"):
             self.assertNotIn(secret, str(lines))
         self.assertEqual(process.wait(60), 0)
+
+    def test_all_lines_of_a_json_log_are_json(self):
+        """Of the access log, of the events, and those about the process itself: from its start to what ends it."""
+        process, self.port = self.start_proxy("--log", "json", "--access-log", "-", "--admin", "0")
+        started = self.json_log("".join(process.stderr.readline().decode() for _ in range(2)))
+        self.assertEqual([line["why"][:13] for line in started], ["operators on ", "the token of "])
+        subprocess.run(self.curl_command("order-17", "cents=500"), stdout=subprocess.DEVNULL, check=True, timeout=90)
+        process.send_signal(signal.SIGHUP)
+        text = ""
+        while '"reloaded, with' not in text:
+            text += process.stderr.readline().decode()
+        self.assertEqual(self.json_log(text)[-1]["why"], "reloaded, with 0 routes; nothing changed")
+        process.send_signal(signal.SIGTERM)
+        lines = self.json_log(text + process.stderr.read().decode())
+        self.assertEqual(process.wait(60), 0)
+        self.assertIn("executed", [line.get("outcome") for line in lines])
+        # What ends it at once: a wrong flag, a wrong value, a certificate that is not there, a port that is taken.
+        for arguments in (["--lsiten", "1"], ["--lease", "5"], ["--tls-cert", "none.pem", "--tls-key", "none.pem"],
+                          ["--listen", f"127.0.0.1:{self.service.port}"], ["--config", "none.toml"]):
+            least = ["--upstream", "http://127.0.0.1:1", "--no-principal"]
+            if "--listen" not in arguments:
+                least += ["--listen", "127.0.0.1:0"]
+            for log in ([], ["--log", "json"], ["--log=json"]):
+                with self.subTest(arguments=arguments, log=log):
+                    done = self.once("proxy", *least, *arguments, *log)
+                    self.assertIn(done.returncode, (64, 243))
+                    self.assertEqual({line["level"] for line in self.json_log(done.stderr.decode())}, {"err"})
+            self.assertTrue(self.once("proxy", *least, *arguments, "--log", "text").stderr.startswith(b"once: "))
 
     def test_a_log_that_nobody_reads_stops_no_request(self):
         process = self.proxy("--log", "json")

@@ -141,11 +141,23 @@ class ProxyCase(Case):
         """The same with these flags and no others."""
         if "--log" not in arguments:
             arguments = (*arguments, "--log", "none")  # Most tests read standard error line by line.
+        if "--watch-interval" not in arguments:
+            arguments = (*arguments, "--watch-interval", "off")  # A busy machine may be slow between a file and SIGHUP.
         process = self.start("proxy", *arguments, **options)
         line = process.stderr.readline().decode()
+        if line.startswith("{"):
+            [line] = [f"once: {note['why']}" for note in self.json_log(line)]
         self.assertRegex(line, r"^once: listening on (port \d+|unix:/\S+), ")
         port = line.split("port ")[1].split(",")[0] if " port " in line else 0
         return process, int(port)
+
+    def json_log(self, text):
+        """The lines of a JSON log. Each has the time and a level."""
+        lines = [json.loads(line) for line in text.splitlines()]
+        for line in lines:
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertIn(line["level"], ("err", "warning", "notice", "info", "debug"))
+        return lines
 
     def proxy(self, *arguments, **options):
         """The same with an access log, for self.curl()."""

@@ -1,14 +1,17 @@
 """once proxy with TLS on both sides, as its flags say."""
+import os
+import pathlib
 import signal
+import ssl
 import subprocess
 
 from service import ProxyCase, harness
 
 
 class Tls(ProxyCase):
-    def make_certificate(self, name):
+    def make_certificate(self, name, days=2):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                        "-keyout", self.path(f"{name}.key"), "-out", self.path(f"{name}.pem"), "-days", "2",
+                        "-keyout", self.path(f"{name}.key"), "-out", self.path(f"{name}.pem"), "-days", str(days),
                         "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
                        check=True, stderr=subprocess.DEVNULL, timeout=60)
         return self.path(f"{name}.pem"), self.path(f"{name}.key")
@@ -53,7 +56,7 @@ class Tls(ProxyCase):
         self.path("token").chmod(0o600)
         process = self.start("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "memory:", "--unshared-store",
                              "--no-principal", "--access-log", "none", "--admin", "0.0.0.0:0", "--admin-token-file", self.path("token"),
-                             "--admin-tls-cert", certificate, "--admin-tls-key", key)
+                             "--admin-tls-cert", certificate, "--admin-tls-key", key, "--log", "none", "--watch-interval", "off")
         process.stderr.readline()
         port = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
 
@@ -70,8 +73,78 @@ class Tls(ProxyCase):
         self.assertIn(b"no TLS with 127.0.0.1 on the operators' port: the client does not accept the certificate",
                       process.stderr.readline())
         process.send_signal(signal.SIGHUP)
-        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertEqual(process.stderr.readline(),
+                         b"once: reloaded, with 0 routes; changed: certificates (admin-tls-cert, admin-tls-key)\n")
         self.assertEqual(ask("/healthz").stdout, b"alive\n")
+
+    def test_a_key_may_come_through_a_pipe(self):
+        """It can be read once: by nobody but the server."""
+        certificate, key = self.make_certificate("piped")
+        reader, writer = os.pipe()
+        os.write(writer, pathlib.Path(key).read_bytes())
+        os.close(writer)
+        _, port = self.start_proxy("--access-log", "none", "--tls-cert", certificate, "--tls-key", f"/dev/fd/{reader}",
+                                   pass_fds=[reader])
+        os.close(reader)
+        self.assertEqual(self.curl(port, certificate).stdout, b"charge 1\n")
+
+    def test_files_that_change_are_read_again_without_a_signal(self):
+        """A secret that is mounted in Kubernetes: its files are links into a folder, and a link to that folder changes."""
+        def write(version, token):
+            folder = self.path(f"..{version}")
+            folder.mkdir()
+            certificate, key = self.make_certificate("localhost", int(version))
+            for name, source in (("tls.crt", certificate), ("tls.key", key)):
+                (folder / name).write_bytes(pathlib.Path(source).read_bytes())
+            (folder / "token").write_text(token + "\n")
+            (folder / "token").chmod(0o600)
+            self.path("..next").symlink_to(folder.name)
+            self.path("..next").rename(self.path("..data"))
+            return folder / "tls.crt"
+
+        def ask(path, certificate, token):
+            return subprocess.run(["curl", "-sS", "--max-time", "60", "--cacert", certificate, "-H",
+                                   f"Authorization: Bearer {token}", f"https://localhost:{port}{path}"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=90)
+
+        def expiry(certificate, token):
+            return ask("/metrics", certificate, token).stdout.decode().split(
+                'once_proxy_certificate_expiry_timestamp_seconds{certificate="admin-tls-cert"} ')[1].split("\n")[0]
+
+        def end_of(certificate):
+            shown = subprocess.run(["openssl", "x509", "-in", certificate, "-noout", "-enddate"], stdout=subprocess.PIPE,
+                                   check=True, timeout=60).stdout.decode()
+            return str(ssl.cert_time_to_seconds(shown.removeprefix("notAfter=").strip()))
+
+        tokens = "0123456789abcdef", "fedcba9876543210"
+        first = write("1", tokens[0])
+        for name in ("tls.crt", "tls.key", "token"):
+            self.path(name).symlink_to(f"..data/{name}")
+        process, _ = self.start_proxy(
+            "--store", "memory:", "--unshared-store", "--access-log", "none", "--admin", "localhost:0", "--admin-token-file",
+            self.path("token"), "--admin-tls-cert", self.path("tls.crt"), "--admin-tls-key", self.path("tls.key"),
+            "--watch-interval", "1s")
+        port = int(process.stderr.readline().decode().removeprefix("once: operators on port "))
+        self.assertEqual(expiry(first, tokens[0]), end_of(first))
+        self.assertIn(b'"records":', ask("/v1/records", first, tokens[0]).stdout)
+        second = write("2", tokens[1])
+        self.assertEqual(process.stderr.readline(),
+                         b"once: files read again, with 0 routes; changed: certificates (admin-tls-cert, admin-tls-key), "
+                         b"tokens (admin-token-file)\n")
+        self.assertIn(b'"records":', ask("/v1/records", second, tokens[1]).stdout)
+        self.assertIn(b"unauthorized", ask("/v1/records", second, tokens[0]).stdout)
+        self.assertEqual(expiry(second, tokens[1]), end_of(second))
+        # What cannot be used is refused once, and the next contents are looked at again.
+        self.path("..2/tls.key").write_bytes(self.path("..1/tls.key").read_bytes())
+        self.assertIn(b"not reloaded, the old rules stay in force: the key in ", process.stderr.readline())
+        self.assertIn(b'"records":', ask("/v1/records", second, tokens[1]).stdout)
+        self.path("..2/tls.crt").write_bytes(self.path("..1/tls.crt").read_bytes())
+        self.assertEqual(process.stderr.readline(), b"once: files read again, with 0 routes; changed: certificates "
+                                                    b"(admin-tls-cert, admin-tls-key)\n")
+        self.assertIn(b'"records":', ask("/v1/records", first, tokens[1]).stdout)
+        page = ask("/metrics", first, tokens[1]).stdout.decode()
+        self.assertIn('once_proxy_reloads_total{result="done"} 2\n', page)
+        self.assertIn('once_proxy_reloads_total{result="failed"} 1\n', page)
 
     def test_clients_are_who_their_certificates_say(self):
         server, key = self.make_certificate("server")
@@ -93,7 +166,7 @@ class Tls(ProxyCase):
         self.assertIn(b"unknown ca", self.curl(port, server, *mallory).stderr)
         self.path("clients.pem").write_bytes(self.path("others.pem").read_bytes())
         process.send_signal(signal.SIGHUP)
-        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes\n")
+        self.assertEqual(process.stderr.readline(), b"once: reloaded, with 0 routes; changed: certificates (client-ca)\n")
         self.assertIn(b"unknown ca", self.curl(port, server, *alice).stderr)
         self.assertEqual(self.curl(port, server, *mallory).stdout, b"charge 1\n")  # Whoever signs says who it is.
 

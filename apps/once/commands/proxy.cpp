@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -40,6 +41,7 @@
 #include "settings/log.hpp"
 #include "settings/proxy_file.hpp"
 #include "settings/proxy_settings.hpp"
+#include "settings/reload_changes.hpp"
 #include "settings/spans.hpp"
 
 namespace once::cli {
@@ -70,6 +72,17 @@ sigset_t take_signals() {
   sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
+}
+
+// The next one. 0: none came within `limit`, of which 0 is none.
+int next_signal(const sigset_t& signals, Millis limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(limit - seconds).count()};
+  for (;;) {
+    const int signal = sigtimedwait(&signals, nullptr, limit == Millis{0} ? nullptr : &time);
+    if (signal > 0) return signal;
+    if (errno == EAGAIN) return 0;
+  }
 }
 
 // False: the time was over, or another signal to end came.
@@ -121,8 +134,7 @@ struct ProxyCommand {
 
 // The combined settings of the file and the flags.
 struct Reading {
-  Given given;
-  std::vector<GivenRoute> routes;
+  ReloadInputs inputs;
   ProxySettings settings;
   std::vector<Complaint> complaints;  // Not empty: the settings must not be used.
 };
@@ -133,11 +145,13 @@ Reading read_proxy(const ProxyCommand& command) {
   if (!command.config.empty()) file = read_proxy_file(command.config, reading.complaints);
   // Missing settings of an unreadable file are not reported.
   if (file.read) {
-    reading.given =
-        with_preset(merged(given_by_environment(), merged(std::move(file.settings), command.flags.given())));
-    reading.routes = std::move(file.routes);
-    for (GivenRoute& route : reading.routes) route.rules = with_preset(std::move(route.rules));
-    reading.settings = settle(reading.given, reading.routes, reading.complaints);
+    ReloadInputs& inputs = reading.inputs;
+    inputs.given = with_preset(merged(given_by_environment(), merged(std::move(file.settings), command.flags.given())));
+    inputs.routes = std::move(file.routes);
+    for (GivenRoute& route : inputs.routes) route.rules = with_preset(std::move(route.rules));
+    // Before they are read to be used: what changes in between is found by the next reload.
+    inputs.files = digests_of_files(inputs.given, inputs.routes);
+    reading.settings = settle(inputs.given, inputs.routes, reading.complaints);
   }
   std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
   return reading;
@@ -146,13 +160,13 @@ Reading read_proxy(const ProxyCommand& command) {
 int check_settings(const ProxyCommand& command) {
   Reading reading = read_proxy(command);
   if (reading.complaints.empty() && !command.no_files) {
-    check_files(reading.given, reading.settings, reading.complaints);
+    check_files(reading.inputs.given, reading.settings, reading.complaints);
     std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
   }
   const int code = reading.complaints.empty() ? exit_ok : exit_usage;
-  if (command.json) return print(settings_json(reading.given, reading.routes, reading.complaints), code);
+  if (command.json) return print(settings_json(reading.inputs.given, reading.inputs.routes, reading.complaints), code);
   for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
-  return code == exit_ok ? print(settings_text(reading.given, reading.routes)) : code;
+  return code == exit_ok ? print(settings_text(reading.inputs.given, reading.inputs.routes)) : code;
 }
 
 // SIGHUP: wrong settings change nothing. If a file that they name cannot be read, its earlier contents stay, and so do
@@ -160,11 +174,12 @@ int check_settings(const ProxyCommand& command) {
 class Reloading {
  public:
   // `rules`: the present ones. `complete`: applied to rules before they are used.
-  Reloading(const ProxyCommand& command, Given given, http::Routes rules, proxy::Proxy& proxy,
+  Reloading(const ProxyCommand& command, ReloadInputs inputs, http::Routes rules, proxy::Proxy& proxy,
             std::vector<AdminToken*> tokens, Console& console, AuditLog* audit, AccessLog& log,
             std::function<http::Routes(http::Routes)> complete)
       : command_(command),
-        given_(std::move(given)),
+        started_with_(inputs.given),
+        inputs_(std::move(inputs)),
         rules_(std::move(rules)),
         proxy_(proxy),
         tokens_(std::move(tokens)),
@@ -187,56 +202,100 @@ class Reloading {
     say(text + " " + std::to_string(change.kept) + " kept");
   }
 
-  // False: it has reported why.
+  // At SIGHUP. False: it has reported why.
   bool reload(Millis& stop_within) {
-    const Reading reading = read_proxy(command_);
+    Reading reading = read_proxy(command_);
     if (!reading.complaints.empty()) {
-      for (const Complaint& complaint : reading.complaints) say(to_string(complaint));
-      say("not reloaded: the settings are wrong. The old ones stay in force.");
+      for (const Complaint& complaint : reading.complaints) say(to_string(complaint), LogLevel::err);
+      say("not reloaded: the settings are wrong. The old ones stay in force.", LogLevel::err);
       return false;
     }
     const ProxySettings& settings = reading.settings;
     if (!accepts_keys(key_change(rules_, settings.rules), settings.accepted_key_change)) return false;
-    try {
-      for (AdminToken* const token : tokens_) token->reload();
-      console_.end_changed();
-      proxy_.reload_certificates();
-      log_.reopen(reading.settings.access_log);
-      if (audit_ != nullptr) audit_->reopen();
-      tell(proxy_.set_upstreams(reading.settings.proxy.upstreams));
-      proxy_.set_rules(complete_(reading.settings.rules));
-      rules_ = reading.settings.rules;
-    } catch (const Exception& error) {
-      say("not reloaded, the old rules stay in force: " + std::string(error.what()));
-      return false;
-    }
-    stop_within = reading.settings.stop_within;
     std::string kept;
-    for (const std::string& name : needing_restart(given_, reading.given)) kept += (kept.empty() ? "" : ", ") + name;
-    if (!kept.empty()) say("restart the proxy to change " + kept);
-    say("reloaded, with " + std::to_string(reading.routes.size()) + " routes");
+    for (const std::string& name : needing_restart(started_with_, reading.inputs.given)) {
+      kept += (kept.empty() ? "" : ", ") + name;
+    }
+    reading.inputs.given = in_force(started_with_, std::move(reading.inputs.given));
+    if (!kept.empty()) reading.inputs.files = digests_of_files(reading.inputs.given, reading.inputs.routes);
+    if (!apply(settings, true)) return false;
+    stop_within = settings.stop_within;
+    if (!kept.empty()) say("restart the proxy to change " + kept, LogLevel::warning);
+    report("reloaded", std::move(reading.inputs));
+    return true;
+  }
+
+  // Now and then: whether a file of certificates, tokens or keys holds something else than what is in force. Then reads
+  // these files again, and no settings. It must have held it at the last look too: a file may be half written, and a
+  // certificate comes before its key. Empty: nothing to do. False: as of reload(); these contents are not tried again.
+  std::optional<bool> look() {
+    ReloadInputs inputs = inputs_;
+    inputs.files = digests_of_files(inputs.given, inputs.routes);
+    const bool rests = inputs.files == std::exchange(seen_, inputs.files);
+    if (!rests || inputs.files == inputs_.files || inputs.files == refused_) return std::nullopt;
+    refused_ = inputs.files;
+    std::vector<Complaint> complaints;
+    const ProxySettings settings = settle(inputs.given, inputs.routes, complaints);
+    for (const Complaint& complaint : complaints) {
+      say("files changed, and the old contents stay in force: " + to_string(complaint), LogLevel::err);
+    }
+    if (!complaints.empty() || !apply(settings, false)) return false;
+    report("files read again", std::move(inputs));
     return true;
   }
 
  private:
+  // `all`: not only what comes from files of certificates, tokens and keys.
+  bool apply(const ProxySettings& settings, bool all) {
+    try {
+      for (AdminToken* const token : tokens_) token->reload();
+      console_.end_changed();
+      proxy_.reload_certificates();
+      if (all) {
+        log_.reopen(settings.access_log);
+        if (audit_ != nullptr) audit_->reopen();
+        tell(proxy_.set_upstreams(settings.proxy.upstreams));
+      }
+      proxy_.set_rules(complete_(settings.rules));
+      rules_ = settings.rules;
+    } catch (const Exception& error) {
+      say("not reloaded, the old rules stay in force: " + std::string(error.what()), LogLevel::err);
+      return false;
+    }
+    return true;
+  }
+
+  void report(const std::string& what, ReloadInputs inputs) {
+    const std::string changed = changes(inputs_, inputs);
+    say(what + ", with " + std::to_string(inputs.routes.size()) + " routes; " +
+        (changed.empty() ? "nothing changed" : "changed: " + changed));
+    inputs_ = std::move(inputs);
+  }
+
   // If keys change, a retry of a request from before the reload runs again. Reports each part that differs.
   static bool accepts_keys(const KeyChange& change, const std::string& accepted) {
     if (change.lines.empty()) return true;
     const bool accepts = accepted == change.word;
-    for (const std::string& line : change.lines) say((accepts ? "keys change, " : "keys would change, ") + line);
+    for (const std::string& line : change.lines)
+      say((accepts ? "keys change, " : "keys would change, ") + line, LogLevel::warning);
     if (accepts) {
-      say("the file accepts this (accept-key-change): retries of operations that ran before the reload run again");
+      say("the file accepts this (accept-key-change): retries of operations that ran before the reload run again",
+          LogLevel::warning);
     } else {
       say("not reloaded, the old settings stay in force: retries of operations that ran before would run again. To "
           "accept exactly this change, write accept-key-change = \"" +
-          change.word + "\" into the file");
+              change.word + "\" into the file",
+          LogLevel::err);
     }
     return accepts;
   }
 
   const ProxyCommand& command_;
-  const Given given_;   // The settings that it was started with.
-  http::Routes rules_;  // The present rules, as read.
+  const Given started_with_;
+  ReloadInputs inputs_;  // In force.
+  FileDigests seen_;     // At the last look.
+  FileDigests refused_;  // Of the last look that led to reading.
+  http::Routes rules_;   // The present rules, as read.
   proxy::Proxy& proxy_;
   const std::vector<AdminToken*> tokens_;
   Console& console_;
@@ -250,10 +309,12 @@ int run_proxy(const ProxyCommand& command) {
   stores::stop_counting_sqlite_memory();
   const sigset_t signals = take_signals();
   const std::uint64_t files = raise_file_limit();
-  auto [given, routes, settings, complaints] = read_proxy(command);
-  for (const Complaint& complaint : complaints) say(to_string(complaint));
+  auto [inputs, settings, complaints] = read_proxy(command);
+  // Not even the settings could be read: then as the flags have it.
+  if (!inputs.given.empty()) say_as(settings.log == LogFormat::json ? LogFormat::json : LogFormat::text);
+  for (const Complaint& complaint : complaints) say(to_string(complaint), LogLevel::err);
   if (!complaints.empty()) return exit_usage;
-  if (const std::string told = told_variables(given); !told.empty()) say("from the environment: " + told);
+  if (const std::string told = told_variables(inputs.given); !told.empty()) say("from the environment: " + told);
   std::optional<MadeTokenFile> made_token;
   if (settings.proxy.admin && settings.admin_token_file.empty()) {  // check_together(): on a loopback address.
     settings.admin_token_file = made_token.emplace().path();
@@ -312,14 +373,23 @@ int run_proxy(const ProxyCommand& command) {
   if (made_token) say(made_token->note());
   if (clients > files / 2) {  // Each has a second connection, to the service.
     say("--max-connections is " + std::to_string(clients) + ", but this process may open only " +
-        std::to_string(files) + " files (ulimit -Hn), enough for " + std::to_string(files / 2) +
-        " connections: raise the limit, or lower --max-connections");
+            std::to_string(files) + " files (ulimit -Hn), enough for " + std::to_string(files / 2) +
+            " connections: raise the limit, or lower --max-connections",
+        LogLevel::warning);
   }
-  Reloading reloading(command, std::move(given), settings.rules, *proxy, {&token, &metrics_token}, console,
+  Reloading reloading(command, std::move(inputs), settings.rules, *proxy, {&token, &metrics_token}, console,
                       audit ? &*audit : nullptr, log, complete);
-  int signal = 0;
-  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP)
-    metrics->count_reload(reloading.reload(settings.stop_within));
+  const Millis watch_interval = settings.watch_interval;
+  for (;;) {
+    const int signal = next_signal(signals, watch_interval);
+    if (signal == 0) {
+      if (const auto done = reloading.look()) metrics->count_reload(*done);
+    } else if (signal == SIGHUP) {
+      metrics->count_reload(reloading.reload(settings.stop_within));
+    } else {
+      break;
+    }
+  }
   say("ending: no new connections; " + std::to_string(proxy->connections()) + " open connections have up to " +
       show_duration(settings.stop_within) + " to finish");
   operators.stop_bulk();
@@ -355,7 +425,8 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
       "             --principal-jwt /etc/once/jwks.json --principal-jwt-audience pay \\\n"
       "             --store sqlite:/var/lib/once/once.db --access-log /var/log/once.log\n"
       "\n"
-      "SIGHUP reads the file again: rules, upstreams, certificates, the log. After SIGTERM\n"
+      "SIGHUP reads the file again: rules, upstreams, certificates, the log. Other contents\n"
+      "of certificates, tokens and keys are found without it (--watch-interval). After SIGTERM\n"
       "or SIGINT, running requests are allowed to finish; a second one ends them.\n"
       "\n"
       "Exit codes: 0 ended by a signal, 64 wrong settings, 243 the store, the port or\n"

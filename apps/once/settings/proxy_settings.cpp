@@ -446,6 +446,10 @@ std::vector<Setting> table() {
       text<&ProxySettings::audit_log>("audit-log", {}, audit_log_help),
       duration<&ProxySettings::stats_interval, parse_interval>("stats-interval", "60s", stats_interval_help),
       duration<&ProxySettings::sweep_interval, parse_interval>("sweep-interval", "60s", sweep_interval_help),
+      duration<&ProxySettings::watch_interval, parse_interval>(
+          "watch-interval", "10s",
+          "How often to look for other contents of the files of certificates, tokens and keys of JWTs, which are then\n"
+          "read again; off: at SIGHUP only"),
 
       in_file("true", toggle<&Options::protect, true, false>("protect", "false: all requests pass through untouched")),
       preset(),
@@ -890,6 +894,15 @@ std::vector<std::string> needing_restart(const Given& before, const Given& after
     if (words_for(setting, before) != words_for(setting, after)) names.push_back(setting.key());
   }
   return names;
+}
+
+Given in_force(const Given& before, Given after) {
+  for (const Setting& setting : proxy_settings()) {
+    if (setting.is_rule || setting.can_change) continue;
+    after.erase(setting.name);
+    if (const auto found = before.find(setting.name); found != before.end()) after.insert(*found);
+  }
+  return after;
 }
 
 ProxyFlags::ProxyFlags(CLI::App& command) {

@@ -44,6 +44,7 @@ struct ProxySettings {
   std::string metrics_token_file;
   Millis stats_interval{0};  // 0: the store is not looked at.
   Millis sweep_interval{0};  // 0: this removes no expired records.
+  Millis watch_interval{0};  // 0: files of certificates, tokens and keys are read again at SIGHUP only.
   Millis stop_within{0};
 };
 
@@ -129,6 +130,8 @@ ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, 
 
 // The names of settings that differ and need a restart.
 std::vector<std::string> needing_restart(const Given& before, const Given& after);
+// `after`, but with what needs a restart as `before` has it: what is in force after a reload.
+Given in_force(const Given& before, Given after);
 
 // The flags. Lives as long as the parser.
 class ProxyFlags {

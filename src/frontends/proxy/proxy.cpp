@@ -28,6 +28,7 @@
 #include "frontends/proxy/session.hpp"
 #include "platform/thread.hpp"
 #include "text/prometheus.hpp"
+#include "tls/context.hpp"
 
 namespace once::proxy {
 
@@ -218,10 +219,22 @@ class Proxy::Impl {
     return loops_.front()->services->any_available(Steady::now()) ? "" : "no upstream is available";
   }
 
+  // On the first loop's thread.
   [[nodiscard]] std::string metrics_text() const {
     text::Exposition out;
     out.family("once_proxy_buffered_bytes", "gauge", "Memory for bodies that are read whole.");
     out.sample({}, clients_->buffered_bytes());
+    out.family("once_proxy_certificate_expiry_timestamp_seconds", "gauge",
+               "When the first certificate of the file expires, since 1970.");
+    const auto add = [&](std::string_view name, const auto& context) {
+      const auto until = context ? tls::valid_until(*context->get()) : std::nullopt;
+      if (!until) return;
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(until->time_since_epoch());
+      out.sample({{"certificate", name}}, seconds.count());
+    };
+    add("tls-cert", loops_.front()->certificate);
+    add("admin-tls-cert", pages_.certificate);
+    add("upstream-cert", loops_.front()->trusted);
     return options_.metrics->text(connections()) + loops_.front()->services->metrics_text(Steady::now()) +
            std::move(out).take() + process_metrics() +
            (options_.more_metrics ? options_.more_metrics() : std::string());
