@@ -34,6 +34,7 @@ PAGE = (ROOT / "docs/kubernetes.md").read_text()
 OLDEST = re.search(r"Kubernetes (1\.\d+) or later", PAGE)[1] + ".0"
 USER = int(re.search(r"^USER = (\d+)", (ROOT / "tools/release").read_text(), re.M)[1])
 MOUNTED = "/etc/once/proxy"
+COMPONENT = "app.kubernetes.io/component"
 
 
 class Strict(yaml.SafeLoader):
@@ -51,7 +52,8 @@ def manifests(name):
 
 
 def of_kind(documents, *kinds):
-    (found,) = [one for one in documents if one["kind"] in kinds]
+    """The one of these kinds, apart from the Service that Prometheus alone uses."""
+    (found,) = [one for one in documents if one["kind"] in kinds and COMPONENT not in one["metadata"]["labels"]]
     return found
 
 
@@ -131,6 +133,8 @@ class Manifests(unittest.TestCase):
     def test_schemas(self):
         for name in FILES:
             for document in manifests(name):
+                if document["kind"] == "ServiceMonitor":  # Of Prometheus' operator. test_what_prometheus_finds() looks.
+                    continue
                 for version in (OLDEST, NEWEST):
                     with self.subTest(file=name, kind=document["kind"], version=version):
                         kubernetes_validate.validate(document, version, strict=True)
@@ -203,6 +207,52 @@ class Manifests(unittest.TestCase):
         self.assertEqual([port["targetPort"] for port in service["ports"]], ["http"])
         for selector in (service["selector"], of_kind(documents, "Deployment", "StatefulSet")["spec"]["selector"]["matchLabels"]):
             self.assertEqual(selector, pods["metadata"]["labels"])
+
+    def test_what_prometheus_finds(self):
+        documents, pods, once, settings = parts("gateway-dynamodb.yaml")
+        monitor = of_kind(documents, "ServiceMonitor")
+        self.assertEqual(monitor["metadata"]["labels"]["release"], "prometheus")
+        (service,) = [one for one in documents if one["kind"] == "Service" and COMPONENT in one["metadata"]["labels"]]
+        self.assertEqual(monitor["spec"]["selector"]["matchLabels"], service["metadata"]["labels"])
+        # No other Service has these labels, and it leads to the proxy's pods, ready or not.
+        self.assertFalse(service["metadata"]["labels"].items() <= of_kind(documents, "Service")["metadata"]["labels"].items())
+        self.assertEqual(service["spec"]["selector"], pods["metadata"]["labels"])
+        self.assertIs(service["spec"]["publishNotReadyAddresses"], True)
+        (endpoint,) = monitor["spec"]["endpoints"]
+        (port,) = service["spec"]["ports"]
+        self.assertEqual((endpoint["port"], port["targetPort"], endpoint["path"]), (port["name"], "admin", "/metrics"))
+        # The token that it sends is the one that once reads.
+        sent = endpoint["authorization"]["credentials"]
+        (mounted,) = [one["secret"] for one in pods["spec"]["volumes"] if one["name"] == "metrics"]
+        self.assertEqual((sent["name"], sent["key"]), (mounted["secretName"], mounted["items"][0]["path"]))
+        self.assertEqual(settings["metrics-token-file"], f"/etc/once/metrics/{sent['key']}")
+        # Without the operator: the pods say it.
+        _, pods, once, settings = parts("sidecar-postgresql.yaml")
+        said = {name.partition("/")[2]: value for name, value in pods["metadata"]["annotations"].items()
+                if name.startswith("prometheus.io/")}
+        self.assertEqual(said, {"scrape": "true", "port": settings["admin"].partition(":")[2], "path": "/metrics"})
+        for name in SHIPPED:
+            self.assertNotIn("prometheus.io/scrape", parts(name)[1]["metadata"]["annotations"])
+
+    def test_the_cron_job_sweeps_what_nobody_sweeps(self):
+        documents, pods, once, settings = parts("sidecar-postgresql.yaml")
+        job = of_kind(documents, "CronJob")["spec"]
+        template = job["jobTemplate"]["spec"]["template"]
+        (sweep,) = template["spec"]["containers"]
+        self.assertEqual(sweep["args"], ["sweep", "--store", settings["store"]])
+        self.assertEqual(settings["sweep-interval"], "off")
+        for same in ("image", "imagePullPolicy", "env", "securityContext"):
+            self.assertEqual(sweep[same], once[same])
+        self.assertEqual(template["spec"]["securityContext"], pods["spec"]["securityContext"])
+        self.assertEqual({one["mountPath"] for one in sweep["volumeMounts"]}, {"/etc/once/tls", "/etc/once/postgresql"})
+        self.assertEqual({one["name"] for one in sweep["volumeMounts"]}, {one["name"] for one in template["spec"]["volumes"]})
+        self.assertEqual((job["concurrencyPolicy"], template["spec"]["restartPolicy"]), ("Forbid", "Never"))
+        # No Service and no policy takes its pods for the proxy's.
+        self.assertFalse(pods["metadata"]["labels"].items() <= template["metadata"]["labels"].items())
+        done = subprocess.run([PROGRAM, *sweep["args"][:1], "--help"], stdout=subprocess.PIPE, check=True, timeout=60)
+        self.assertIn(b"--store TEXT", done.stdout)
+        self.assertEqual({name for name in FILES if any(one["kind"] == "CronJob" for one in manifests(name))},
+                         {"sidecar-postgresql.yaml"})
 
     @for_each_file
     def test_times_and_sizes_fit(self, documents, pods, once, settings):
@@ -300,7 +350,7 @@ class Chart(unittest.TestCase):
 
     def test_a_misspelt_name_or_another_kind_of_value(self):
         """Of each value that a chart's examples have, one at a time."""
-        open_to_all = {"service/annotations", "podAnnotations", "nodeSelector", "tolerations", "affinity", "app/lifecycle",
+        open_to_all = {"service/annotations", "podAnnotations", "metrics/serviceMonitor/labels", "nodeSelector", "tolerations", "affinity", "app/lifecycle",
                        "app/readinessProbe", "networkPolicy/podLabels"}  # Their names are the user's, or Kubernetes'.
         tried = 0
 
@@ -355,6 +405,8 @@ class Chart(unittest.TestCase):
             (gateway, value(store="sqlite:/tmp/once.db")),  # Not on the volume.
             (gateway, value(store="sqlite:/var/lib/once/once.db", replicas=2)),  # Two pods, two files.
             (gateway, value(store="memory:")),
+            (gateway, value(sweep={"enabled": True, "schedule": "60s"})),
+            (gateway, value(metrics={"scrapeAnnotations": "yes", "serviceMonitor": {"enabled": False}})),
             (gateway, value(networkPolicy={})),  # Open by silence.
             (gateway, value(networkPolicy={"enabled": True})),
             (gateway, value(upstream="pay:9000")),

@@ -42,15 +42,60 @@ admin-token-file = "/etc/once/admin/{{ .Values.admin.tokenSecret.key }}"
 {{- end }}
 {{- end }}
 
+{{- define "once.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532  # May read the token{{ if include "once.sqlite" . }}, and write the volume{{ end }}.
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
 {{- define "once.security" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{- define "once.image" -}}
+{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* Whose pods these are, and on which nodes. */ -}}
+{{- define "once.placing" -}}
+{{- with .Values.serviceAccountName }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $name := list "nodeSelector" "tolerations" "affinity" }}
+{{- with index $.Values $name }}
+{{ $name }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "once.secretVolumes" -}}
+{{- range .Values.secretMounts }}
+- name: {{ .name }}
+  secret:
+    secretName: {{ .secretName }}
+    defaultMode: 0440
+    {{- with .keys }}
+    items:
+      {{- range . }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+    {{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "once.container" -}}
 - name: once
-  image: {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+  image: {{ include "once.image" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   {{- if eq .Values.form "sidecar" }}
   restartPolicy: Always
