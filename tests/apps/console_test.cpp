@@ -187,9 +187,28 @@ TEST_F(ConsoleTest, IsUnderTheNameOfItsOriginTooAndSpeaksTlsThere) {
 TEST_F(ConsoleTest, TakesOnlyAnOriginOfTlsWhereSomebodyCanSignIn) {
   EXPECT_EQ(console_host("", false), "");
   EXPECT_EQ(console_host("https://[2001:DB8::1]:8443", true), "[2001:db8::1]:8443");
-  for (const char* const origin :
-       {"http://ops.example.com", "ops.example.com", "https://", "https://a/b", "https://a/", "https://a:b",
-        "https://a:", "https://:443", "https://alice@a", "https://a b", "*"}) {
+  for (const char* const origin : {"http://ops.example.com",
+                                   "ops.example.com",
+                                   "https://",
+                                   "https://a/b",
+                                   "https://a/",
+                                   "https://a:b",
+                                   "https://a:",
+                                   "https://:443",
+                                   "https://alice@a",
+                                   "https://a b",
+                                   "*",
+                                   "https://a:0",
+                                   "https://a:65536",
+                                   "https://a:99999999999",
+                                   "https://a..b",
+                                   "https://.",
+                                   "https://-a",
+                                   "https://[::1",
+                                   "https://[::g]",
+                                   "https://2001:db8::1",
+                                   "https://*.example.com",
+                                   "https://a,https://b"}) {
     EXPECT_THROW(console_host(origin, true), Exception) << origin;
   }
   EXPECT_THROW(console_host("https://ops.example.com", false), Exception);

@@ -122,6 +122,28 @@ class Console(ConsoleCase):
         self.expect_problem(self.ask("POST", "/v1/session", {"link": "0" * 5000}, SAME), 400, "bad-request")
         self.assertEqual(self.ask("POST", "/v1/session", {"link": link}, SAME)[0], 200)
 
+    def test_a_name_behind_a_gateway(self):
+        self.process = self.start("console", "--stats-interval", "off", "--console-origin", "https://ops.example.com:8443")
+        link = re.match(r"https://ops\.example\.com:8443/console/#link=([0-9a-f]{32})\n$", self.process.stdout.readline().decode())
+        said = self.process.stderr.readline().decode()
+        self.port = int(re.search(r"pass its requests on to http://127\.0\.0\.1:(\d+), with their Host", said)[1])
+        named = {"Host": "ops.example.com:8443"}
+        self.assertEqual(self.ask("GET", "/console/", headers=named)[0], 200)
+        self.expect_problem(self.ask("POST", "/v1/session", {"link": link[1]}, {**named, "Sec-Fetch-Site": "cross-site"}), 403, "forbidden")
+        status, headers, body = self.ask("POST", "/v1/session", {"link": link[1]}, {**named, **SAME})
+        self.assertEqual(status, 200, body)
+        cookie, *attributes = headers["set-cookie"].split("; ")
+        self.assertEqual(attributes, ["Path=/", "HttpOnly", "SameSite=Strict", "Secure"])
+        self.assertTrue(cookie.startswith("__Host-once-8443="))
+        session = {"Cookie": cookie, "Once-Session": json.loads(body)["half"], **named}
+        self.assertEqual(self.ask("GET", "/v1/records", headers=session)[0], 200)
+        # Another site's name that leads here (DNS rebinding), another port, and the gateway's own name for this host.
+        for host in ("ops.example.com", "ops.example.com:443", "evil.example:8443", "ops.example.com.evil.example:8443"):
+            self.expect_problem(self.ask("GET", "/v1/records", headers={**session, "Host": host}), 403, "forbidden")
+        self.assertEqual(self.ask("GET", "/console/")[0], 200, "at localhost, as before")
+        for origin in ("http://ops.example.com", "https://ops.example.com/console", "https://*.example.com", "https://a:0"):
+            self.expect(self.once("console", "--console-origin", origin), 64, b"", b"console-origin must be https://HOST[:PORT]")
+
     def test_no_other_host_name(self):
         link = self.start_console()
         session = self.sign_in(link)

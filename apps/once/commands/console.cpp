@@ -47,7 +47,8 @@ struct ConsoleFlags {
   std::string who;
   std::string stats_interval = "60s";
   std::string sweep_interval = "60s";
-  std::string audit_log;  // Empty: none.
+  std::string audit_log;       // Empty: none.
+  std::string console_origin;  // See console_host().
   bool read_only = false;
   std::string reconcile;  // Empty: no service is asked.
   FilterOptions reconcile_scope;
@@ -150,6 +151,7 @@ int console(const ConsoleFlags& flags) {
                     "[::1] or localhost only, not on " +
                         address.host);
   }
+  const std::string host = console_host(flags.console_origin, true);  // By the link.
   const Identity identity{.name = flags.who.empty() ? who() : flags.who, .reads_only = flags.read_only};
   if (identity.name.find_first_not_of(" \t\r\n") == std::string::npos) {
     throw Exception(ErrorKind::misuse, "--who is empty: say who changes the records, or leave it out");
@@ -165,7 +167,7 @@ int console(const ConsoleFlags& flags) {
   std::optional<AuditLog> audit;
   if (!flags.audit_log.empty()) audit.emplace(flags.audit_log);
   const AdminToken no_token("", "--admin-token-file");
-  Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr});
+  Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr, .host = host});
   std::optional<StoreLook> look;
   if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
   std::optional<Sweeper> sweeper;
@@ -188,12 +190,14 @@ int console(const ConsoleFlags& flags) {
                                        },
                                    .refuse_metrics = [](const http::Request&) { return no_metrics(); }});
   const bool is_ipv6 = address.host.find(':') != std::string::npos;
-  const std::string page = "http://" + (is_ipv6 ? "[" + address.host + "]" : address.host) + ":" +
-                           std::to_string(server.port()) + "/console/#link=";
+  const std::string here =
+      "http://" + (is_ipv6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(server.port());
+  const std::string page = (host.empty() ? here : "https://" + host) + "/console/#link=";
   int code = exit_ok;
   const auto show_link = [&] { code = print(page + console.new_link(identity) + "\n"); };
   show_link();
   if (code != exit_ok) return code;
+  if (!host.empty()) say("for https://" + host + ": pass its requests on to " + here + ", with their Host");
   say("open this link within 60 s; it works once." +
       std::string(isatty(STDIN_FILENO) != 0 ? " Press Enter for another one." : ""));
   wait_for_end(signals, show_link);
@@ -216,6 +220,7 @@ void add_console(CLI::App& app, Invocation& invocation) {
   command->add_flag("--read-only", flags->read_only, "The page changes nothing");
   command->add_option("--stats-interval", flags->stats_interval, stats_interval_help)->capture_default_str();
   command->add_option("--sweep-interval", flags->sweep_interval, sweep_interval_help)->capture_default_str();
+  command->add_option("--console-origin", flags->console_origin, console_origin_help);
   command->add_option("--audit-log", flags->audit_log, audit_log_help);
   command->add_option(
       "--reconcile", flags->reconcile,

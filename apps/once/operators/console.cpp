@@ -1,7 +1,10 @@
 #include "operators/console.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "operators/answers.hpp"
 #include "operators/console_files.hpp"
 #include "operators/requests.hpp"
+#include "output/text.hpp"
 #include "text/ascii.hpp"
 
 namespace once::cli {
@@ -70,6 +74,29 @@ std::optional<std::string_view> port_in(std::string_view host) {
   const std::string_view port = host.substr(colon + 1);
   const bool is_number = !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
   return is_number ? std::optional(port) : std::nullopt;
+}
+
+// "once.example.com", "10.0.0.7:8443", "[2001:db8::1]:8443": what a browser may show between https:// and the path.
+bool is_host_and_port(std::string_view text) {
+  const auto port = port_in(text);
+  if (!port) return false;
+  std::string_view host = text;
+  if (!port->empty()) {
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(port->data(), port->data() + port->size(), number);
+    if (error != std::errc() || number == 0 || number > 65'535) return false;
+    host.remove_suffix(port->size() + 1);
+  }
+  if (host.starts_with('[')) {
+    std::array<std::uint8_t, 16> address{};
+    if (!host.ends_with(']')) return false;
+    return inet_pton(AF_INET6, std::string(host.substr(1, host.size() - 2)).c_str(), address.data()) == 1;
+  }
+  constexpr std::size_t max_label_bytes = 63;
+  return std::ranges::all_of(split(host, '.'), [](const std::string& label) {
+    return !label.empty() && label.size() <= max_label_bytes && label.front() != '-' && label.back() != '-' &&
+           std::ranges::all_of(label, [](char c) { return c == '-' || text::is_letter_or_digit(c); });
+  });
 }
 
 // So that hosts can be compared: browsers leave out the port of https.
@@ -141,17 +168,15 @@ const char* const console_origin_help =
     "https://HOST[:PORT], as browsers show it: the console is there too, behind a gateway that ends TLS\n"
     "(default: at localhost only)";
 
-std::string console_host(std::string_view origin, bool has_token) {
+std::string console_host(std::string_view origin, bool can_sign_in) {
   if (origin.empty()) return {};
   constexpr std::string_view scheme = "https://";
   const std::string_view host = origin.substr(std::min(origin.size(), scheme.size()));
-  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]";
-  if (!http::same_name(origin.substr(0, scheme.size()), scheme) || host.empty() || host.front() == ':' ||
-      host.find_first_not_of(letters) != std::string_view::npos || !port_in(host)) {
+  if (!http::same_name(origin.substr(0, scheme.size()), scheme) || !is_host_and_port(host)) {
     throw Exception(ErrorKind::misuse,
                     "console-origin must be https://HOST[:PORT], without a path: " + std::string(origin));
   }
-  if (!has_token) {
+  if (!can_sign_in) {
     throw Exception(ErrorKind::misuse,
                     "console-origin: nobody could sign in. Name a file with a token (admin-token-file)");
   }

@@ -36,7 +36,7 @@ std::optional<http::Answer> refuse_reader(const http::Request& request, const Ca
 
 // HOST[:PORT] of "https://HOST[:PORT]", in lower case, without the port 443; empty for an empty origin. Throws
 // Exception(misuse), also for an origin where nobody could sign in.
-std::string console_host(std::string_view origin, bool has_token);
+std::string console_host(std::string_view origin, bool can_sign_in);
 extern const char* const console_origin_help;
 
 struct ConsoleOptions {
