@@ -141,6 +141,34 @@ TEST_P(Lists, EveryPageSizeHasEveryRecordOnce) {
   }
 }
 
+// As the proxy writes its scopes. Other programs' scopes belong to no client.
+TEST_P(Lists, TheRecordsOfOneClient) {
+  const std::string alice(64, 'a');
+  const std::string bob(64, 'b');
+  const auto put = [this](const std::string& scope, const std::string& name) {
+    begin(once::testing::plain_record(Key(scope, name).stored()));
+  };
+  for (int i = 0; i < 700; ++i) put("shop/POST /charges " + bob, "b" + std::to_string(i));
+  for (int i = 0; i < 5; ++i) put("shop/POST /charges " + alice, "a" + std::to_string(i));
+  put("PATCH /orders/{id} " + alice, "a5");
+  put("a shop/POST /%23 " + alice, "a6");
+  put("shop/POST /charges " + alice + "x", "no digest");
+  put(alice, "no route");
+  put("jobs " + alice, "no method");
+  while (running_inserts > 0) std::this_thread::yield();
+  for (const std::size_t limit : {1, 3, 500}) {
+    const All found = all("client=" + alice + "&limit=" + std::to_string(limit));
+    EXPECT_EQ(std::set<std::string>(found.keys.begin(), found.keys.end()).size(), 7U) << limit;
+    EXPECT_EQ(found.keys.size(), 7U) << limit;
+  }
+  EXPECT_EQ(read(get("/v1/records?limit=500&client=" + std::string(64, 'A')))["searched"], 710);
+  EXPECT_EQ(all("client=" + bob + "&q=b699").keys.size(), 1U);
+  EXPECT_EQ(all("client=" + std::string(64, 'c')).keys.size(), 0U);
+  for (const char* const wrong : {"alice", "", "5f0c"}) {
+    EXPECT_EQ(get(std::string("/v1/records?client=") + wrong).status, 400U) << wrong;
+  }
+}
+
 // Reading `limit` records at a time would take some 300 requests for these 14 records.
 TEST_P(Lists, ASmallLimitReadsLargePages) {
   fill(1'300);

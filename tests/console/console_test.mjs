@@ -113,6 +113,59 @@ test("2: a key in two scopes shows both", patient, async () => {
   assert.deepEqual(faults, []);
 });
 
+test("a client's page finds what a proxy keeps of it, and removes that alone", patient, async () => {
+  const own = make.new_store();
+  const at = await make.start_console(own, { principal: ["--principal-header", "X-Api-Key"] });
+  try {
+    for (const [key, path, name] of [["a-1", "/charges", "alice"], ["a-2", "/charges", "alice"], ["a-3", "/refunds", "alice"], ["b-1", "/charges", "bob"]])
+      await at.post(key, path, { "X-Api-Key": name });
+    make.completed(own, "job", "pay", "paid");  // Of no client.
+    const rows = async (page) => (await page.locator(".row-link").allTextContents()).sort();
+    const { page, faults } = await signed_in("#/client", { at });
+    await heading(page, "Find a client");
+    await page.getByLabel("Value of the header").fill("alice");
+    await page.getByRole("button", { name: "Find", exact: true }).click();
+    // tests/http/rules_test.cpp has the same digest.
+    await heading(page, "Client 4b1d74d314e42fbd");
+    assert.match(page.url(), /#\/records\?client=4b1d74d314e42fbdb8e2fef6b6ab43ba354a310909dd96095094f002b7f99463$/);
+    await page.locator(".row-link").nth(2).waitFor();
+    assert.deepEqual(await rows(page), ["a-1", "a-2", "a-3"]);
+    // A claim of a JWT, with its issuer: nothing is kept of it.
+    await page.getByRole("link", { name: "Another client" }).click();
+    await page.getByLabel("The proxy knows clients by").selectOption("claim");
+    await page.getByLabel("Issuer").fill("https://issuer.example.com");
+    await page.getByLabel("Value of the claim").fill("alice");
+    await page.getByRole("button", { name: "Find", exact: true }).click();
+    await heading(page, "Client 6d4176c3fd5ddd96");
+    await page.getByText("No record matches.").waitFor();
+    // From one of its records.
+    await find(page, "a-2");
+    await heading(page, "a-2");
+    await page.getByRole("link", { name: "All records of its client 4b1d74d314e42fbd" }).click();
+    await page.locator(".row-link").nth(2).waitFor();
+    await page.getByRole("checkbox", { name: "Select a-1" }).click();
+    await page.getByRole("button", { name: /^Select all .*that match$/ }).click();
+    await page.getByRole("button", { name: "Remove …" }).click();
+    await page.getByLabel("Reason").fill("the customer asked for it");
+    assert.equal(await page.getByRole("dialog").getByText("Command line").count(), 0, "no command selects so");
+    await page.getByRole("button", { name: "Make the plan" }).click();
+    await heading(page, "Remove 3 operations");
+    await page.getByText("client 4b1d74d314e42fbd").waitFor();
+    await page.getByLabel("Type 3").fill("3");
+    await page.getByRole("button", { name: "Remove 3 operations" }).click();
+    await page.locator(".state", { hasText: "done" }).waitFor();
+    assert.deepEqual(make.list_of(own, []).map((record) => record.label).sort(), ["b-1", "job"]);
+    assert.deepEqual(faults, []);
+    // A record of no client leads to none.
+    await find(page, "job");
+    await heading(page, "job");
+    assert.equal(await page.getByText("All records of its client").count(), 0);
+  } finally {
+    await at.close();
+    make.close_store(own);
+  }
+});
+
 test("3, 4: each tile opens the list that it counts; overdue ones are there although their holder renews", patient, async () => {
   const own = make.new_store();
   make.unknown(own, "u-1");
@@ -811,6 +864,13 @@ async function each_screen(options, check) {
   await page.goto(`${host.page}#/records?standing=lapsed`);
   await page.getByText("No record matches.").waitFor();
   await check(page, "an empty list");
+  await page.goto(`${host.page}#/client`);
+  await heading(page, "Find a client");
+  await page.getByLabel("The proxy knows clients by").selectOption("claim");
+  await check(page, "a client by a claim");
+  await page.goto(`${host.page}#/records?client=${"5f".repeat(32)}`);
+  await page.getByText("No record matches.").waitFor();
+  await check(page, "a client without records");
   await page.goto(`${host.page}#/r/${hex_of("order-23c")}`);
   await heading(page, "order-23c");
   await page.getByRole("button", { name: "Show result" }).click();
@@ -847,7 +907,7 @@ for (const colorScheme of ["light", "dark"]) {
       await axe_finds_nothing(page, name);
       ++checked;
     });
-    assert.equal(checked, 13);
+    assert.equal(checked, 15);
     assert.ok(axe_source.length);
   });
 }

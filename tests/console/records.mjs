@@ -132,9 +132,9 @@ export async function start_program(store, flags = []) {
 }
 
 // `once proxy --admin` before a service: {admin, post, stop, close}.
-export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
+export async function start_proxy(store, { stats = "1s", flags = [], principal = ["--no-principal"] } = {}) {
   const service = await start_service();
-  const proxy = spawn(program, ["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store.url, "--no-principal",
+  const proxy = spawn(program, ["proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store.url, ...principal, "--log", "none",
     "--stats-interval", stats, "--upstream", `http://127.0.0.1:${service.address().port}`, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
   let log = "";
   for (const stream of [proxy.stdout, proxy.stderr]) stream.on("data", (data) => { log += data; });
@@ -148,8 +148,8 @@ export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
     admin: ports.admin,
     token: ports.token,
     // A request through the proxy, under this key.
-    post: (key, path = "/charges") => fetch(`http://127.0.0.1:${ports.listen}${path}`, { method: "POST",
-      headers: { "Idempotency-Key": key, "Content-Type": "application/json" }, body: '{"order":17}' }).then((answer) => answer.text()),
+    post: (key, path = "/charges", headers = {}) => fetch(`http://127.0.0.1:${ports.listen}${path}`, { method: "POST",
+      headers: { ...headers, "Idempotency-Key": key, "Content-Type": "application/json" }, body: '{"order":17}' }).then((answer) => answer.text()),
     // The service answers no question until the function is called that this returns.
     hold_questions() {
       let go_on;
@@ -170,8 +170,8 @@ export async function start_proxy(store, { stats = "1s", flags = [] } = {}) {
 
 // The proxy's API, and a host of the page in front that lets tests count requests, end sessions, sign in under any name
 // and put all below a path: {link(role), page, post, close, ...}.
-export async function start_console(store, { tokens = {}, prefix = "", stats = "1s", flags = [] } = {}) {
-  const proxy = await start_proxy(store, { stats, flags });
+export async function start_console(store, { tokens = {}, prefix = "", stats = "1s", flags = [], principal } = {}) {
+  const proxy = await start_proxy(store, { stats, flags, principal });
   const host = await start_host({ folder, admin_port: proxy.admin, admin_token: proxy.token, tokens, prefix });
   return {
     ...host,

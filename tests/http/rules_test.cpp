@@ -224,6 +224,15 @@ TEST(Rules, ARouteTakesThePlaceOfThePath) {
   EXPECT_NE(fingerprint(rules, one), fingerprint(rules, two)) << "one key for two orders is a mistake, not a replay";
 }
 
+// The console computes the same from what an operator types: tests/console/console_test.mjs.
+TEST(Rules, TheScopeEndsWithTheDigestOfTheClient) {
+  const Rules rules({.principal = Principal::header("X-Api-Key")});
+  Request request = post("k");
+  request.headers.push_back({"x-api-key", " alice "});
+  EXPECT_EQ(Key::from_stored(stored_key(rules, request)).scope(),
+            "POST /charges 4b1d74d314e42fbdb8e2fef6b6ab43ba354a310909dd96095094f002b7f99463");
+}
+
 TEST(Rules, TheLongestOfEverythingIsAKey) {
   Options options = by_authorization();
   options.scope = std::string(42, '%');

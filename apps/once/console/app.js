@@ -9,6 +9,7 @@ import { Records } from "./records.js";
 import { Record } from "./record.js";
 import { BulkPage, Bulks } from "./bulk.js";
 import { Acts } from "./who.js";
+import { FindClient } from "./client.js";
 import { KeyHelp, move_in_list, select_in_list, use_keys } from "./keys.js";
 import { local, plain } from "./format.js";
 import { Icon } from "./icons.js";
@@ -85,7 +86,7 @@ function Console({ session, on_sign_out }) {
       <a class="brand" href="#/"><svg viewBox="0 0 16 16" width="20" height="20" aria-hidden="true"><rect width="16" height="16" rx="4" />
         <path d="M5.5 5 8.5 3.2V13" /></svg>once</a>
       <nav aria-label="Pages"><a href=${to_overview()} aria-current=${current("overview")}>Overview</a>
-        <a href=${to_records({})} aria-current=${current("records")}>Records</a>
+        <a href=${to_records({})} aria-current=${current("records") || current("client")}>Records</a>
         <a href=${to_bulk()} aria-current=${current("bulks") || current("bulk")}>Bulk acts</a>
         <a href=${to_acts({})} aria-current=${current("acts")}>Acts</a></nav>
       <${Search} value=${route.query.q || ""} />
@@ -98,6 +99,7 @@ function Console({ session, on_sign_out }) {
     ${route.page === "records" && html`<${Records} route=${route} gauges=${gauges} session=${session} store=${store} />`}
     ${route.page === "bulks" && html`<${Bulks} />`}
     ${route.page === "bulk" && html`<${BulkPage} key=${route.id} id=${route.id} session=${session} />`}
+    ${route.page === "client" && html`<${FindClient} />`}
     ${route.page === "acts" && html`<${Acts} route=${route} />`}
     ${route.page === "record" && html`<${Record} key=${route.key} route=${route} session=${session} store=${store} act=${act} on_act=${(name) => {
       say(null);

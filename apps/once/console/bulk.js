@@ -9,6 +9,7 @@ import { ActFields, ByHand, Field, body_of, first_form, lacking, request_of } fr
 import { command_for_many } from "./command.js";
 import { Dialog, Failed, Waiting, use_sending } from "./parts.js";
 import { filter_of } from "./selection.js";
+import { short_client } from "./client.js";
 
 const goes_on = new Set(["counting", "running"]);
 
@@ -24,7 +25,7 @@ const means = (act) => (act === "complete" ? "They happened. Every call of each 
 
 // "unknown, scope pay".
 const words_of = (bulk) => (bulk.filter ? Object.entries(bulk.filter).map(([name, value]) =>
-  (name === "standing" ? word(value) : name === "q" ? `with “${plain(value)}”` : name === "reconciled" ? `service says ${says_words[value]}` : `${name} ${plain(value)}`)).join(", ")
+  (name === "standing" ? word(value) : name === "q" ? `with “${plain(value)}”` : name === "reconciled" ? `service says ${says_words[value]}` : name === "client" ? `client ${short_client(value)}` : `${name} ${plain(value)}`)).join(", ")
   : plural(bulk.keys, "selected record", "selected records"));
 // The list that shows just what it selects, if there is one.
 const list_of = (bulk) => {

@@ -33,7 +33,7 @@ const named = (record) => (typeof record.scope === "string" && record.key
 export function command_for_many(act, { filter, records }, form, where) {
   if (form.kind === "reconciled" || form.reconciled) return null;
   if (filter) {
-    if (filter.q || filter.reconciled) return null;
+    if (filter.q || filter.reconciled || filter.client) return null;
     const { standing, ...others } = filter;
     const flags = Object.entries(others).flatMap(([name, value]) => [`--${name}`, quoted(value)]);
     return command(act, ["--all", ...(standing === "overdue" ? ["--overdue"] : standing ? ["--state", quoted(standing)] : []), ...flags], form, where);

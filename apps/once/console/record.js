@@ -2,7 +2,8 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_poll } from "./live.js";
-import { to_acts, to_record, to_records } from "./router.js";
+import { to_acts, to_record, to_records, to_client } from "./router.js";
+import { client_in, short_client } from "./client.js";
 import { Overdue, Sentence, Standing, act_words, acts_for, says_words, since, word } from "./words.js";
 import { Time, age, count, field, from_base64, hex_of, name_of, plain, plural, scope_of } from "./format.js";
 import { Copy, Failed, Waiting, use_sending } from "./parts.js";
@@ -146,6 +147,7 @@ function Leads({ record, label }) {
   });
   return html`<section aria-labelledby="leads"><h2 id="leads">Leads</h2>
     ${label && html`<p><a href=${to_records({ q: label, list: "1" })}>${plain(label)} in other scopes</a></p>`}
+    ${client_in(record) && html`<p><a href=${to_client(client_in(record))}>All records of its client ${short_client(client_in(record))}</a></p>`}
     ${found && html`<dl class="facts">
       <div><dt>Same key</dt><dd><${Links} records=${found.same_key} none=${`Not in ${plural(found.scopes_searched, "other scope", "other scopes")} with open operations.`} /></dd></div>
       <div><dt>Same payload</dt><dd>${found.same_payload === null ? "Its payload is not checked." : html`<${Links} records=${found.same_payload} none="Under no other key." />

@@ -2,7 +2,8 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import * as api from "./api.js";
 import { use_poll } from "./live.js";
-import { go, go_instead, to_record, to_records } from "./router.js";
+import { go, go_instead, to_client, to_record, to_records } from "./router.js";
+import { short_client } from "./client.js";
 import { Standing, says_words, since, word } from "./words.js";
 import { Age, age, count, name_of, plain, plural, scope_of } from "./format.js";
 import { Failed, Waiting } from "./parts.js";
@@ -28,18 +29,18 @@ function changes(shown, now) {
 }
 
 const parameters_of = (query) => ({
-  standing: query.standing, scope: query.scope, holder: query.holder, q: query.q, reconciled: query.reconciled, after: query.after, limit: query.q ? most : limit,
+  standing: query.standing, scope: query.scope, holder: query.holder, q: query.q, reconciled: query.reconciled, client: query.client, after: query.after, limit: query.q ? most : limit,
 });
 
-// A page. A search for what is not found as a whole yet goes on by itself, up to a bound.
+// A page. A search for what is not found as a whole yet goes on by itself, up to a bound, and so does one for a client.
 async function search(query, signal) {
   let requests = 1;
   let { body } = await api.list(parameters_of(query), signal);
   let { searched, records } = body;
-  const found = () => records.some((record) => whole.has(record.match)) || records.length >= most;
-  while (query.q && !query.after && body.next && !found() && requests < requests_at_once) {
+  const found = () => (query.q ? records.some((record) => whole.has(record.match)) || records.length >= most : records.length >= limit);
+  while ((query.q || query.client) && !query.after && body.next && !found() && requests < requests_at_once) {
     ++requests;
-    ({ body } = await api.list({ ...parameters_of(query), after: body.next }, signal));
+    ({ body } = await api.list({ ...parameters_of(query), after: body.next, ...(!query.q && { limit: limit - records.length }) }, signal));
     searched += body.searched || 0;
     records = [...records, ...body.records];
   }
@@ -89,7 +90,7 @@ function Filters({ query, gauges, asks }) {
       <label for="scope">Scope</label><input id="scope" name="scope" defaultValue=${query.scope || ""} autocomplete="off" spellcheck=${false} />
       <label for="holder">Holder</label><input id="holder" name="holder" defaultValue=${query.holder || ""} autocomplete="off" spellcheck=${false} />
       <button>Filter</button>
-      ${(query.scope || query.holder || query.q) && html`<a href=${to_records({ standing: query.standing })}>Clear</a>`}
+      ${(query.scope || query.holder || query.q || query.client) && html`<a href=${to_records({ standing: query.standing })}>Clear</a>`}
     </form>
   </div>`;
 }
@@ -99,9 +100,10 @@ export function Records({ route, gauges, session, store }) {
   const what = JSON.stringify(parameters_of(query));
   const selection = use_selection(query);
   const [act, set_act] = useState(null);
+  const title = query.client ? `Client ${short_client(query.client)}` : "Records";
   const selecting = selection.all || selection.rows.size > 0;
   // A search reads much: it is done once, not again and again. What is selected is not refreshed either.
-  const poll = use_poll(what, (signal) => search(query, signal), { repeat: !query.q && !selecting });
+  const poll = use_poll(what, (signal) => search(query, signal), { repeat: !query.q && !query.client && !selecting });
   const [shown, set_shown] = useState(null);  // {what, page, more: [records that "go on" has found]}
   const [going_on, set_going_on] = useState(false);
   const [error, set_error] = useState(null);
@@ -110,7 +112,7 @@ export function Records({ route, gauges, session, store }) {
   current.current = what;
 
   useEffect(() => {
-    document.title = `Records${query.standing ? `, ${word(query.standing)}` : ""}${query.q ? `, ${query.q}` : ""} – once`;
+    document.title = `${title}${query.standing ? `, ${word(query.standing)}` : ""}${query.q ? `, ${query.q}` : ""} – once`;
     set_error(null);
     set_act(null);
   }, [what]);
@@ -125,14 +127,14 @@ export function Records({ route, gauges, session, store }) {
     if (only) go_instead(to_record(only.stored_key_hex, page.page.next ? { q: query.q, searched: String(page.page.searched) } : {}));
   }, [only]);
 
-  if (only) return html`<main><h1 tabindex="-1">Records</h1></main>`;
-  if (!page) return html`<main><h1 tabindex="-1" ref=${head}>Records</h1><${Filters} query=${query} gauges=${gauges} />
+  if (only) return html`<main><h1 tabindex="-1">${title}</h1></main>`;
+  if (!page) return html`<main><h1 tabindex="-1" ref=${head}>${title}</h1><${Filters} query=${query} gauges=${query.client ? null : gauges} />
     ${poll.error ? html`<${Failed} error=${poll.error} />` : html`<${Waiting} rows=${8} />`}</main>`;
 
   const { records, next, searched, unreadable } = page.page;
   const all = [...records, ...page.more];
   const waiting = poll.value && poll.value !== page.page ? changes(records, poll.value.records) : 0;
-  const partial = next && (query.q || all.length < limit);
+  const partial = next && (query.q || query.client || all.length < limit);
   const go_on = async () => {
     set_going_on(true);
     set_error(null);
@@ -162,15 +164,16 @@ export function Records({ route, gauges, session, store }) {
   };
   const operator = session.role === "operator";
   const asks = all.some((one) => one.service?.asks);
-  const alone = query.standing && !query.reconciled && !query.q && !query.scope && !query.holder;
+  const alone = query.standing && !query.reconciled && !query.q && !query.scope && !query.holder && !query.client;
   const matching = !next && !query.after ? count(all.length) : alone && gauges?.[query.standing] ? number_of(gauges[query.standing]) : undefined;
   return html`<main>
-    <div class="page-head"><h1 tabindex="-1" ref=${head}>Records</h1>
+    <div class="page-head"><h1 tabindex="-1" ref=${head}>${title}</h1>
+      ${query.client && html`<p>All that a proxy keeps of this client, in all routes. <a href=${to_client()}>Another client</a></p>`}
       ${query.q && html`<p>that have <b class="mono">${plain(query.q)}</b></p>`}
       <p class="refresh" role="status">${waiting > 0 && html`<button type="button" onClick=${() => set_shown({ what, page: poll.value, more: [] })}>
         ${count(waiting)} changed: show</button>`}
-        ${query.q && html`<button type="button" class="quiet" onClick=${() => { set_shown(null); poll.reload(); }}>Search again</button>`}</p></div>
-    <${Filters} query=${query} gauges=${gauges} asks=${asks} />
+        ${(query.q || query.client) && html`<button type="button" class="quiet" onClick=${() => { set_shown(null); poll.reload(); }}>Search again</button>`}</p></div>
+    <${Filters} query=${query} gauges=${query.client ? null : gauges} asks=${asks} />
     ${poll.error && html`<${Failed} error=${poll.error} />`}
     ${error && html`<${Failed} error=${error} />`}
     ${(unreadable || []).map((problem) => html`<p class="notice is-bad">${plain(problem)}</p>`)}
@@ -181,7 +184,7 @@ export function Records({ route, gauges, session, store }) {
         <th scope="col" class="cell-holder">Holder</th><th scope="col">What</th></tr></thead>
       <tbody>${all.map((record) => html`<${Row} key=${record.stored_key_hex} record=${record}
         select=${operator && { checked: chosen(record), onChange: () => choose(record) }} />`)}</tbody>
-    </table>` : html`<p class="calm">${next ? "No record matches so far." : query.standing === "unknown" && !query.q && !query.scope && !query.holder
+    </table>` : html`<p class="calm">${next ? "No record matches so far." : query.standing === "unknown" && !query.q && !query.scope && !query.holder && !query.client
       ? "Nothing waits for a person." : "No record matches."}</p>`}
     ${operator && html`<${SelectionBar} query=${query} selection=${selection} matching=${matching} asks=${asks} on_act=${set_act} />`}
     ${act && html`<${BulkDialog} key=${act} act=${act} query=${query} selection=${selection} matching=${matching} example=${all[0]} session=${session} store=${store}
@@ -189,6 +192,7 @@ export function Records({ route, gauges, session, store }) {
     <div class="pager">
       ${query.after && html`<a href=${to_records({ ...query, after: "" })}>First page</a>`}
       ${next && !partial && html`<a href=${to_records({ ...query, after: next })}>Next page</a>`}
+      ${!query.client && html`<a href=${to_client()}>Find a client</a>`}
       <span class="muted">${plural(all.length, "record", "records")}${searched !== undefined
         ? ` of ${count(searched)} that were read` : ""}${partial ? ", not all" : ""}</span>
       ${partial && html`<button type="button" disabled=${going_on} onClick=${go_on}>${going_on ? "Reading …" : "Go on"}</button>`}

@@ -1,5 +1,5 @@
 // Pages are fragments, so that no label reaches a server's log: #/, #/records?standing=unknown, #/r/HEX,
-// #/bulk/ID, #/acts?who=alice.
+// #/bulk/ID, #/acts?who=alice, #/client.
 import { useEffect, useState } from "./vendor/preact.js";
 
 export function parse(hash) {
@@ -11,6 +11,7 @@ export function parse(hash) {
   if (bulk) return { page: "bulk", id: bulk[1].toLowerCase(), query };
   if (path === "/bulk") return { page: "bulks", query };
   if (path === "/acts") return { page: "acts", query };
+  if (path === "/client") return { page: "client", query };
   if (path === "/records") return { page: "records", query };
   if (path === "" || path === "/") return { page: "overview", query };
   return { page: "nowhere", query };
@@ -22,6 +23,8 @@ const fragment = (path, query = {}) => {
 };
 export const to_overview = () => "#/";
 export const to_records = (query) => fragment("/records", query);
+// Without a client: where one is looked up.
+export const to_client = (client) => (client ? to_records({ client }) : "#/client");
 export const to_record = (key, query) => fragment(`/r/${key}`, query);
 export const to_bulk = (id) => `#/bulk${id ? `/${id}` : ""}`;
 export const to_acts = (query) => fragment("/acts", query);

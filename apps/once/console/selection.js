@@ -7,7 +7,7 @@ import { Dialog, Failed } from "./parts.js";
 import { More } from "./more.js";
 
 export const most_at_once = 10000;  // Of a bulk act.
-const filter_names = ["standing", "scope", "holder", "q", "reconciled"];
+const filter_names = ["standing", "scope", "holder", "q", "reconciled", "client"];
 
 // The filter of a list, as a bulk act and a link to the list take it.
 export const filter_of = (query) => Object.fromEntries(filter_names.filter((name) => query[name]).map((name) => [name, query[name]]));
@@ -101,6 +101,7 @@ function MatchDialog({ query, selection, onClose }) {
 
 // The acts that may fit what is selected.
 const acts_of = (query) => {
+  if (query.client && !query.standing) return { first: ["remove"], more: ["complete", "fail", "release", "extend"] };
   const fit = ["overdue", "in_progress", "", undefined].includes(query.standing) ? null : acts_for({ standing: query.standing });
   return fit?.first.length ? fit : { first: ["complete", "fail", "release"], more: ["extend", "remove"] };
 };

@@ -240,7 +240,7 @@ http::Answer BulkActs::plan(const http::Request& request, const Caller& caller) 
     Query query(*texts);
     bulk->filter = take_filter(query);
     query.end();
-    if (is_empty(bulk->filter.filter) && !bulk->filter.search && !bulk->filter.reconciled) {
+    if (bulk->filter.is_empty()) {
       throw wrong("filter is empty: an act on all records of a store is refused. Say which, as in standing");
     }
     filter_of(bulk->filter.filter, Time{}, access_.raw_scopes, "filter.");
@@ -378,7 +378,7 @@ http::Answer BulkActs::stop(std::string_view id, const http::Request& request, c
   lock.unlock();
   const Json line{{"event", "bulk-stop"}, {"bulk", bulk->id}, {"who", caller.session ? "" : no_session_name}};
   if (is_first && !caller.note(line)) {
-    say("the audit log cannot be written: that a bulk act is stopped is not in it");
+    say("the audit log cannot be written: that a bulk act is stopped is not in it", LogLevel::err);
   }
   return answer;
 }
@@ -587,7 +587,7 @@ void BulkActs::carry_out(Bulk& bulk) {
                   {"who", reason.by}};
   if (!log_left.empty()) bulk.remarks.push_back(std::move(log_left));
   lock.unlock();
-  if (!caller.note(line)) say("the audit log cannot be written: the end of a bulk act is not in it");
+  if (!caller.note(line)) say("the audit log cannot be written: the end of a bulk act is not in it", LogLevel::err);
   lock.lock();
   if (error) bulk.error = std::move(error);  // Else it keeps what the plan could not read.
   bulk.end(how);

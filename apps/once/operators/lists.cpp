@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <once/error.hpp>
@@ -108,6 +109,11 @@ std::size_t behind(const std::vector<std::string>& marks, const std::vector<Reco
   return 0;
 }
 
+bool is_client(std::string_view text) {
+  constexpr std::size_t digits = 2 * std::tuple_size_v<Sha256>;
+  return text.size() == digits && text.find_first_not_of(text::lower_digits) == std::string_view::npos;
+}
+
 struct Wanted : ListedFilter {
   std::size_t limit = 0;
   std::string digest;
@@ -189,6 +195,10 @@ bool says_it(const ListedFilter& wanted, const Service& service, const Record& r
   return told && told->finding.kind == *wanted.reconciled;
 }
 
+bool is_of(const std::string& client, const Record& record) {
+  return client.empty() || client_in(record.key) == client;
+}
+
 // A request at work.
 class Listed {
  public:
@@ -210,7 +220,8 @@ class Listed {
     Json records = Json::array();
     for (Found& found : records_) records.push_back(std::move(found.json));
     Json json{{"records", std::move(records)}, {"next", ends_ ? Json(nullptr) : Json(place_.text(wanted_.digest))}};
-    if (wanted_.has_standing || wanted_.search || wanted_.reconciled) json["searched"] = searched_;
+    if (wanted_.has_standing || wanted_.search || wanted_.reconciled || !wanted_.client.empty())
+      json["searched"] = searched_;
     for (const Error& error : unreadable_) json["unreadable"].push_back(error.message);
     return json_answer(200, json);
   }
@@ -227,6 +238,7 @@ class Listed {
   // True: it is one of the answer's records.
   bool add(const Record& record) {
     if (!operate::matches(filter_, record, now_) || !says_it(wanted_, service_, record)) return false;
+    if (!is_of(wanted_.client, record)) return false;
     std::optional<Why> why;
     if (wanted_.search) {
       why = why_of(*wanted_.search, wanted_.text, record);
@@ -317,6 +329,15 @@ class Listed {
 
 }  // namespace
 
+std::string client_in(std::string_view stored_key) {
+  const std::string scope = key_parts(stored_key).scope;
+  const auto last = scope.rfind(' ');
+  // METHOD, ROUTE and the digest: a route has no space.
+  if (last == std::string::npos || scope.find(' ') == last) return {};
+  std::string client = scope.substr(last + 1);
+  return is_client(client) ? client : std::string();
+}
+
 ListedFilter take_filter(Query& query) {
   ListedFilter wanted;
   FilterOptions& filter = wanted.filter;
@@ -345,6 +366,12 @@ ListedFilter take_filter(Query& query) {
     }
     if (filter.state.empty() && !filter.overdue) filter.state = "unknown";  // No others have an answer.
   }
+  if (auto client = query.take("client")) {
+    wanted.client = text::lower(*client);
+    if (!is_client(wanted.client)) {
+      throw wrong("client is not the digest of one: 64 hexadecimal digits, the end of a scope of a proxy's keys");
+    }
+  }
   if (auto searched = query.take("q")) {
     if (searched->empty()) throw wrong("q is empty: leave it out to list all records");
     wanted.search.emplace(*searched);
@@ -354,7 +381,8 @@ ListedFilter take_filter(Query& query) {
 }
 
 bool is_found(const ListedFilter& wanted, const Service& service, const Record& record) {
-  return says_it(wanted, service, record) && (!wanted.search || why_of(*wanted.search, wanted.text, record));
+  return says_it(wanted, service, record) && is_of(wanted.client, record) &&
+         (!wanted.search || why_of(*wanted.search, wanted.text, record));
 }
 
 http::Answer list_records(const StoreAccess& access, const Service& service, const std::vector<std::string>& prefixes,

@@ -25,10 +25,18 @@ struct ListedFilter {
   std::string text;                         // Of the search.
   bool has_standing = false;                // It was given by this word.
   std::optional<Finding::Kind> reconciled;  // What the service says. Only unknown records have that.
+  std::string client;                       // Of a proxy, as client_in() gives it. Empty: any.
+
+  // It selects all records.
+  [[nodiscard]] bool is_empty() const { return cli::is_empty(filter) && !search && !reconciled && client.empty(); }
 };
+// The client whose record it is, as the digest that ends the scope of a proxy's keys: "shop/POST /charges 5f0c…".
+// Empty: the record is not one of a proxy.
+std::string client_in(std::string_view stored_key);
+
 // Takes its parameters. Throws Exception(misuse).
 ListedFilter take_filter(Query& query);
-// Whether its search, if there is one, finds the record, and the service says what it should.
+// Whether its search, if there is one, finds the record, the service says what it should, and it is of the client.
 bool is_found(const ListedFilter& wanted, const Service& service, const Record& record);
 
 // `prefixes`: beginnings of stored keys up to the '#', one for each scope in which a searched key is looked up at once.
