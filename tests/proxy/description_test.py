@@ -362,7 +362,7 @@ class Description(ProxyCase):
         for name in DESCRIPTION["paths"]["/v1/records"]["get"]["parameters"]:
             for value in name["schema"].get("enum", []):
                 self.ask(f"/v1/records?{name['name']}={value}")
-        for query in ("", "q=done", "scope=pay&prefix=do", "label=d&holder=o", "older-than=1s", "newer-than=1h", "limit=0",
+        for query in ("", "q=done", f"client={'5f' * 32}", "scope=pay&prefix=do", "label=d&holder=o", "older-than=1s", "newer-than=1h", "limit=0",
                       "nothing=1"):
             self.ask(f"/v1/records?{query}")
         first = json.loads(self.ask("/v1/records?limit=2").content)
@@ -471,7 +471,7 @@ class Description(ProxyCase):
         tag = f'"{record["owner"]}-{record["revision"]}"'
         settle = {"reason": "r", "who": "alice", "retention": "never", "any_payload": False, "force": False}
         fields = {"standing": "unknown", "q": "d", "scope": "pay", "prefix": "d", "label": "d", "holder": "o", "older-than": "1s",
-                  "newer-than": "1h", "overdue": "false", "reconciled": "done"}
+                  "newer-than": "1h", "overdue": "false", "reconciled": "done", "client": "5f" * 32}
         bodies = [
             {**settle, "act": "resolve", "as": "failed", "code": "c", "message": "m", "filter": fields,
              "result": {"text": "t", "content_type": "text/plain"}},
