@@ -90,6 +90,18 @@ class SqliteKeys : public ::testing::Test {
   const Scratch scratch_;
 };
 
+// From a thousand of the lowest hashes, and what has none in the table yet.
+TEST_F(SqliteKeys, EstimatesHowManyRecordsThereAre) {
+  const auto store = open(64);
+  const auto estimate = [&] { return static_cast<double>(stores::sqlite_status(*store)->about_records.value()); };
+  EXPECT_EQ(estimate(), 0);
+  put(*store, 0, 100);
+  EXPECT_EQ(estimate(), 100);
+  put(*store, 100, 4'000);
+  // One in a thousand times a sample of 1024 is more than a tenth off.
+  EXPECT_NEAR(estimate(), 4'000, 500);
+}
+
 TEST_F(SqliteKeys, AreFoundInMemoryOnTheWayAndInTheTable) {
   const auto store = open(300);
   for (int n = 0; n < 3000; n += 100) {

@@ -146,8 +146,11 @@ class Examination {
     const auto status = stores::sqlite_status(*access_.store);
     if (!status) return;
     add(Grade::fine, "file",
-        show_size(status->file_bytes) + ", log " + show_size(status->log_bytes) + ", schema " +
-            std::to_string(status->schema_version) + ", SQLite " + status->sqlite_version);
+        show_size(status->file_bytes) +
+            (status->about_records ? ", about " + std::to_string(*status->about_records) + " records (an estimate)"
+                                   : "") +
+            ", log " + show_size(status->log_bytes) + ", schema " + std::to_string(status->schema_version) +
+            ", SQLite " + status->sqlite_version);
     look_at_names(*status);
     look_at_space("space", status->path,
                   "new operations are refused, or soon will be, until there is room; replays go on");

@@ -45,6 +45,7 @@ function Store({ store }) {
     <td class="right">${store.latency_ms === null ? "not known" : `${store.latency_ms.toFixed(store.latency_ms < 10 ? 1 : 0)} ms`}</td>
     <td class="right">${store.clock_ahead_ms === null ? "not known"
       : `${store.clock_ahead_ms > 0 ? "+" : ""}${count(store.clock_ahead_ms)} ms ± ${count(store.clock_error_ms)}`}</td>
+    <td class="right">${typeof store.about_records === "number" ? `about ${count(store.about_records)}` : "not known"}</td>
     <td class="right">${store.bytes === null ? "not known" : size(store.bytes)}</td>
     <td class=${`right ${store.free_bytes !== null && store.free_bytes < low_bytes ? "is-low" : ""}`}>${
       store.free_bytes === null ? "not known" : size(store.free_bytes)}</td>
@@ -79,7 +80,7 @@ export function Overview({ poll }) {
       <h2 id="stores">Stores</h2>
       <div class="scroll" tabindex="0" role="region" aria-label="Stores, a table"><table class="plain-table">
         <thead><tr><th scope="col">Store</th><th scope="col">Health</th><th scope="col" class="right">Answers in</th>
-          <th scope="col" class="right">Clock offset</th><th scope="col" class="right">Size</th><th scope="col" class="right">Free space</th><th scope="col" class="right">Asked at</th></tr></thead>
+          <th scope="col" class="right">Clock offset</th><th scope="col" class="right">Records, estimated</th><th scope="col" class="right">Size</th><th scope="col" class="right">Free space</th><th scope="col" class="right">Asked at</th></tr></thead>
         <tbody>${overview.stores.map((store) => html`<${Store} key=${store.name} store=${store} />`)}</tbody>
       </table></div>
     </section>

@@ -50,6 +50,7 @@ Json store_json(const std::string& name, const StoreHealth& health) {
   json["latency_ms"] = health.latency ? Json(static_cast<double>(health.latency->count()) * ms_per_ns) : Json(nullptr);
   json["clock_ahead_ms"] = health.clock_ahead ? Json(health.clock_ahead->count()) : Json(nullptr);
   json["clock_error_ms"] = health.clock_ahead ? Json(health.clock_error.count()) : Json(nullptr);
+  json["about_records"] = health.about_records ? Json(*health.about_records) : Json(nullptr);
   json["bytes"] = health.bytes ? Json(*health.bytes) : Json(nullptr);
   json["free_bytes"] = health.free_bytes ? Json(*health.free_bytes) : Json(nullptr);
   json["error"] = health.error ? Json(health.error->message) : Json(nullptr);

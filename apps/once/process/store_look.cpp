@@ -144,6 +144,7 @@ struct StoreLook::Shared {
       }
     }
     if (const auto status = stores::sqlite_status(*options.store)) {
+      health.about_records = status->about_records;
       health.bytes = status->file_bytes + status->log_bytes;
       if (const auto space = free_space(status->path)) health.free_bytes = space->free_bytes;
     }
@@ -276,6 +277,9 @@ std::string StoreLook::text() const {
   } else {
     StoreCounts(1).write_open(out);  // Families without samples.
   }
+  out.family("once_store_records_estimate", "gauge",
+             "About how many records a SQLite store has, expired ones included.");
+  if (const auto& records = shared_->health.about_records) out.sample({}, *records);
   out.family("once_store_bytes", "gauge", "The size of a SQLite store's file and its log.");
   if (const auto& bytes = shared_->health.bytes) out.sample({}, *bytes);
   out.family("once_store_free_bytes", "gauge", "What the file system of a SQLite store has left.");

@@ -291,4 +291,30 @@ void KeyIndexer::set_indexed_to(std::int64_t id) {
   set_indexed_to_.step();
 }
 
+// Hashes are spread evenly over all integers of 64 bits, so the lowest thousand tell how dense they are:
+// 1. The 1024th lowest hash is at 1/500 of the way from the lowest integer to the highest.
+// 2. So there are about 1023 * 500 entries.
+std::uint64_t estimate_rows(Connection& connection) {
+  constexpr std::int64_t sample = 1024;
+  constexpr double all_hashes = 18'446'744'073'709'551'616.0;  // 2^64
+  Statement hashes(connection, "SELECT hash FROM key_index ORDER BY hash LIMIT ?1");
+  hashes.bind(1, sample);
+  std::int64_t found = 0;
+  std::int64_t highest = 0;
+  for (; hashes.step(); ++found) highest = hashes.integer(0);
+  auto entries = static_cast<double>(found);
+  if (found == sample) {
+    const auto passed = static_cast<double>(highest) - static_cast<double>(std::numeric_limits<std::int64_t>::min());
+    entries = static_cast<double>(sample - 1) * (all_hashes / std::max(passed, 1.0));
+  }
+  // Rows without an entry yet are the newest. They are few, and rarely has one in their midst been removed.
+  Statement newest(
+      connection,
+      "SELECT max(0, ifnull((SELECT max(id) FROM records), 0) - max((SELECT value FROM once_meta WHERE name "
+      "= 'indexed_to'), ifnull((SELECT min(id) FROM records), 1) - 1))");
+  newest.step();
+  const std::uint64_t without_entry = static_cast<std::uint64_t>(newest.integer(0));
+  return static_cast<std::uint64_t>(std::min(entries, all_hashes / 4)) + without_entry;
+}
+
 }  // namespace once::stores::sqlite

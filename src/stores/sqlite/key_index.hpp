@@ -179,4 +179,7 @@ class KeyIndexer {
   Statement set_indexed_to_;
 };
 
+// About how many rows there are: see SqliteStatus::about_records. Throws SqlError.
+std::uint64_t estimate_rows(Connection& connection);
+
 }  // namespace once::stores::sqlite

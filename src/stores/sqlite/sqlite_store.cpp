@@ -275,6 +275,12 @@ class SqliteStore final : public Store, public StoreGate {
     status.schema_version = static_cast<int>(format_version);
     status.file_bytes = size_of(file_.path());
     status.log_bytes = size_of(file_.path() + "-wal");
+    try {
+      if (!file_.is_forked())
+        readers_.once([&](Connection& connection) { status.about_records = estimate_rows(connection); });
+    } catch (const Exception&) {
+      // What is wrong with the file is what reads and writes report.
+    }
     status.boot_id = file_.clock().boot.id;
     status.boot_in_file = file_.clock().boot_in_file;
     status.uptime_ahead = file_.clock().boot.clock_ahead;
