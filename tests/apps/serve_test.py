@@ -179,6 +179,10 @@ class Retries(ServeCase):
             self.expect(self.use(claim, "complete", b"one", "text/plain"), "recorded")
         self.assertEqual(self.use(claim, "complete", b"two", "text/plain").problem, (409, "already-finished"))
         self.assertEqual(self.use(claim, "fail", {"code": "x"}).problem, (409, "already-finished"))
+        failed = self.claim("c")
+        for _ in range(2):
+            self.expect(self.use(failed, "fail", {"code": "x", "message": "one"}), "recorded")
+        self.assertEqual(self.use(failed, "fail", {"code": "x", "message": "two"}).problem, (409, "already-finished"))
         self.assertEqual(self.begin("a").body, b"one")
         released = self.claim("b")
         for _ in range(2):
@@ -194,15 +198,59 @@ class Retries(ServeCase):
         self.assertEqual((self.record("a")["attempt"], self.begin("a").body), (1, b"x"))
 
     def test_a_begin_is_repeated_until_it_is_answered(self):
-        first = self.claim("a", request_id="r" * 16)
-        self.assertEqual(self.claim("a", request_id="r" * 16)["claim"], first["claim"])
+        first = self.claim("a", request_id="r" * 16, wait_ms=LEASE_MS)
+        self.assertEqual(self.claim("a", request_id="r" * 16, wait_ms=LEASE_MS)["claim"], first["claim"])
         self.assertEqual(self.begin("a", request_id="s" * 16).problem, (409, "in-progress"))
         self.restart()
         again = self.claim("a", request_id="r" * 16, wait_ms=LEASE_MS)
         self.assertEqual((again["claim"], again["token"], again["verdict"]), (first["claim"], first["token"], "resume"))
         self.assertEqual(self.begin("a", request_id="s" * 16).problem, (409, "in-progress"))
         self.expect(self.use(again, "complete", b"x"), "recorded")
-        self.expect(self.begin("a", request_id="r" * 16), "replayed")
+        self.expect(self.begin("a", request_id="r" * 16, wait_ms=LEASE_MS), "replayed")
+
+    def test_a_begin_is_repeatable_however_often_the_server_dies(self):
+        first = self.claim("a", request_id="r" * 16)
+        for _ in range(2):
+            self.restart()
+            self.assertEqual(self.claim("a", request_id="r" * 16)["claim"], first["claim"])
+            self.restart()
+            self.expect(self.use(first, "renew"), "renewed")
+
+    def test_a_request_id_is_of_one_request(self):
+        self.claim("a", request_id="r" * 16, fingerprint="one")
+        self.assertEqual(self.begin("a", request_id="r" * 16, fingerprint="two").problem, (422, "key-reused"))
+        self.assertEqual(self.begin("a", request_id="r" * 16, fingerprint="one", wait_ms=1).problem, (409, "in-progress"))
+
+    def test_who_hangs_up_does_not_release_what_he_has(self):
+        claim = self.claim("a", request_id="r" * 16)
+        self.restart()
+        client = Client(self.socket)
+        wanted = {"scope": "orders", "key": "a", "lease_ms": LEASE_MS, "request_id": "r" * 16}
+        client.request("POST", "/v1/claims", json.dumps(wanted), {"Content-Type": "application/json"})
+        client.close()
+        self.assertEqual(self.begin("a").problem, (409, "in-progress"))
+        self.expect(self.use(claim, "complete", b"x"), "recorded")
+        self.assertEqual(self.record("a")["attempt"], 1)
+
+    def test_two_servers_share_a_claim(self):
+        other = self.path("t")
+        second = self.start("serve", "--listen", f"unix:{other}", "--log", "none")
+        second.stderr.readline()
+        claim = self.claim("a", request_id="r" * 16)
+
+        def at(path, word, body=None):
+            client = Client(path)
+            try:
+                return self.ask("POST", f"/v1/claims/{claim['claim']}/{word}", body, "text/plain", client)
+            finally:
+                client.close()
+
+        for _ in range(4):
+            for path in (self.socket, other):
+                self.expect(at(path, "renew"), "renewed")
+        self.expect(at(other, "renew"), "renewed")
+        self.expect(at(self.socket, "complete", b"x"), "recorded")
+        self.expect(at(other, "complete", b"x"), "recorded")
 
     def test_begins_of_one_name_together_are_one(self):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -303,13 +351,34 @@ class Refusals(ServeCase):
             (b'{"key": "a", "fingerprint": ""}', "fingerprint"), (b'{"key": "a", "payload_json": "{"}', "JSON"),
             (b'{"key": "a", "payload_json": "1", "fingerprint": "x"}', "fingerprint"),
             (b'{"key": "a", "on_lapse": "holds"}', "on_lapse"), (b'{"key": "a", "request_id": "short"}', "request_id"),
-            (b'{"key": "a", "key": "b"}', "key"), (json.dumps({"key": "a" * 1025}).encode(), "key"),
+            (b'{"key": "a", "key": "b"}', "key"), (b'{"key": "undefined"}', "key"), (b'{"key": "a", "fingerprint": null}', "fingerprint"),
+            (b'{"key": "a", "request_id": "00000000-0000-0000-0000-000000000000"}', "request_id"), (b'{"key": "a", "scope": null}', "scope"), (json.dumps({"key": "a" * 1025}).encode(), "key"),
         ]:
             with self.subTest(body=body[:40]):
                 got = self.ask("POST", "/v1/claims", body)
                 self.assertEqual(got.problem, (400, "bad-request"), got.body)
                 self.assertIn(word, got.json["detail"])
         self.assertEqual(json.loads(self.once("ls", "--json").stdout), [])
+
+    def test_a_result_that_is_too_large_is_refused_in_words(self):
+        claim = self.claim("a")
+        self.assertEqual(self.use(claim, "complete", b"x" * (2 * 1024 * 1024 + 1), "text/plain").status, 413)
+        self.expect(self.use(claim, "complete", b"at s3://bucket/a", "text/plain"), "recorded")
+
+    def test_a_client_that_sends_no_more_is_answered(self):
+        client = Client(self.socket)
+        client.connect()
+        body = b'{"key": "a"}'
+        client.sock.sendall(b"POST /v1/claims HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        client.sock.shutdown(socket.SHUT_WR)
+        self.assertTrue(client.sock.recv(100).startswith(b"HTTP/1.1 201 "))
+        client.close()
+
+    def test_the_result_of_another_payload_is_not_told(self):
+        claim = self.claim("a", lease_ms=300, fingerprint="one", retention_ms=1)
+        harness.wait_until(lambda: (got := self.begin("a", fingerprint="two")).status == 201 and self.use(got.json, "complete", b"secret"),
+                           "it has lapsed and expired")
+        self.assertEqual(self.use(claim, "complete", b"late").problem, (409, "claim-lost"))
 
     def test_what_is_no_path_or_no_claim_is_told(self):
         claim = self.claim("a")["claim"]
@@ -365,9 +434,12 @@ class Addresses(Case):
             (["--listen", f"unix:{self.dir}/s", "--listen-mode", "rw"], "octal"),
             (["--listen", f"unix:{self.dir}/s", "--token-file", "x"], "--token-file"),
             (["--listen", "0", "--listen-mode", "0660"], "--listen-mode"),
+            (["--listen", f"unix:{self.dir}/s", "--listen-mode", "4755"], "--listen-mode"),
         ]:
             with self.subTest(arguments=arguments):
                 self.expect(self.once("serve", *arguments), 64, stderr=word.encode())
+        disabled = self.once("serve", "--listen", f"unix:{self.dir}/s", env=dict(self.env, ONCE_DISABLED="1"))
+        self.expect(disabled, 64, stderr=b"ONCE_DISABLED")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@
 #include "output/proxy_check.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "process/file_limit.hpp"
 #include "process/recent_events.hpp"
 #include "process/store_look.hpp"
 #include "process/sweeper.hpp"
@@ -106,15 +107,6 @@ void keep_memory() {
   mallopt(M_TRIM_THRESHOLD, 16 * mib);
   mallopt(M_MMAP_THRESHOLD, mib);
 #endif
-}
-
-// Raises the limit of open files to its maximum, and returns it. The default is lower only for programs that use
-// select(), which this one does not.
-std::uint64_t raise_file_limit() {
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return RLIM_INFINITY;
-  const rlimit all{.rlim_cur = files.rlim_max, .rlim_max = files.rlim_max};
-  return setrlimit(RLIMIT_NOFILE, &all) == 0 ? all.rlim_cur : files.rlim_cur;
 }
 
 std::optional<LogOptions> log_options(const ProxySettings& settings) {

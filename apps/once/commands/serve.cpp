@@ -103,8 +103,9 @@ int serve(const ServeFlags& flags) {
   const Millis stats_interval = parse_interval(flags.admin.stats_interval, "--stats-interval");
   const Millis sweeps = parse_interval(flags.sweep_interval, "--sweep-interval");
   if (is_disabled_by_environment()) {
-    misuse("ONCE_DISABLED is set: the claims of this server would protect nothing. Set it where the work runs, and call "
-           "no server there");
+    misuse(
+        "ONCE_DISABLED is set: the claims of this server would protect nothing. Set it where the work runs, and call "
+        "no server there");
   }
   const sigset_t signals = block_end_signals();
   // A claim's client has a connection, and the store and the console need some files.

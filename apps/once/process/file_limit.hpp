@@ -7,7 +7,7 @@
 
 namespace once::cli {
 
-// Raises the limit as far as it goes, and returns it.
+// Raises the limit as far as it goes, and returns it. The default is lower only for programs that use select(2).
 inline std::uint64_t raise_file_limit() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return RLIM_INFINITY;

@@ -65,7 +65,8 @@ ClaimId ClaimId::from_text(std::string_view text) {
   };
   const Fingerprint fingerprint(take());
   const std::string tag(take());
-  if (!tag.empty() && (tag.size() != tag_bytes || tag.find_first_not_of("0123456789abcdef") != std::string::npos)) refuse();
+  if (!tag.empty() && (tag.size() != tag_bytes || tag.find_first_not_of("0123456789abcdef") != std::string::npos))
+    refuse();
   ClaimId id{.owner = owner,
              .lease = Millis{number_at(bytes, 1 + owner_bytes)},
              .retention = Millis{number_at(bytes, 1 + owner_bytes + number_bytes)},

@@ -227,7 +227,7 @@ std::string holder_of(const std::string& tag, const std::string& name) {
 struct Wanted {
   Request request;
   Millis wait{0};
-  ClaimId id;       // Without its owner.
+  ClaimId id;  // Without its owner.
   std::vector<std::string> derive;
 };
 
@@ -252,8 +252,8 @@ Fingerprint fingerprint_of(Members& members) {
 // What a client's bug sends instead of a text would be the same for all its calls.
 void refuse_bug(const std::string& text, const char* name) {
   constexpr std::size_t longest_bug = 64;
-  const bool is_plain = text.size() <= longest_bug &&
-                        std::ranges::all_of(text, [](char c) { return c >= 0x20 && c <= 0x7E; });
+  const bool is_plain =
+      text.size() <= longest_bug && std::ranges::all_of(text, [](char c) { return c >= 0x20 && c <= 0x7E; });
   if (!is_plain) return;
   const http::ClientKey said = http::key_from_text(text);
   if (said.kind != http::ClientKey::Kind::found) {
@@ -330,7 +330,8 @@ bool is_as_asked(const Record& record, const Asked& asked) {
     case Op::complete:
       return record.state == State::completed && is_same_result(record.result, asked.result);
     case Op::fail:
-      return record.state == State::failed && record.failure == asked.failure && is_same_result(record.result, asked.result);
+      return record.state == State::failed && record.failure == asked.failure &&
+             is_same_result(record.result, asked.result);
     case Op::hold:
       return record.state == State::unknown;
     case Op::release:
@@ -364,7 +365,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       give(reply, error.kind() == ErrorKind::misuse ? bad_request(error.what()) : store_problem(error.error()));
     } catch (const std::exception& error) {  // A mistake here, or no memory. It must not end the process.
       say(std::string("the claims API failed: ") + error.what());
-      give(reply, problem("internal", 500, "The request could not be answered", "Standard error of the server says why"));
+      give(reply,
+           problem("internal", 500, "The request could not be answered", "Standard error of the server says why"));
     }
   }
 
@@ -711,11 +713,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void attach(const ClaimId& id, const Owner& owner, Callback<void(Attached&&)> done) {
     auto kept = std::make_shared<Callback<void(Attached&&)>>(std::move(done));
     try {
-      engine_->attach({.key = id.key,
-                       .fingerprint = id.fingerprint,
-                       .policy = id.policy(),
-                       .holder = holder_of(id.tag, {})},
-                      owner, [kept](Attached&& attached) { (*kept)(std::move(attached)); });
+      engine_->attach(
+          {.key = id.key, .fingerprint = id.fingerprint, .policy = id.policy(), .holder = holder_of(id.tag, {})}, owner,
+          [kept](Attached&& attached) { (*kept)(std::move(attached)); });
     } catch (const Exception& error) {
       Attached failed;
       failed.finish = {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = error.error()};
@@ -855,8 +855,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       for (const ReplyPtr& one : end_writing(open, asked.name(), false)) give(one, answer);
       return;
     }
-    write(open, asked,
-          [&](FinishDone done) { open->claim.add_step(asked.text, asked.result.bytes, std::move(done)); });
+    write(open, asked, [&](FinishDone done) { open->claim.add_step(asked.text, asked.result.bytes, std::move(done)); });
   }
 
   void finish(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
@@ -881,7 +880,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       start([self = shared_from_this(), open, asked](Finish&& finish) { self->written(open, asked, finish); });
     } catch (const Exception& error) {
       // After a finish whose client does not wait for it any more, or during one.
-      const http::Answer answer = problem("already-finished", 409, "The claim is finished, or about to be", error.what());
+      const http::Answer answer =
+          problem("already-finished", 409, "The claim is finished, or about to be", error.what());
       for (const ReplyPtr& one : end_writing(open, asked.name(), false)) give(one, answer);
     }
   }
@@ -890,14 +890,15 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     const bool is_step = asked.op == Op::step;
     const bool is_late = finish.kind == Finish::Kind::unrecorded && finish.error.kind != ErrorKind::misuse;
     // What could not be written yet may be written behind our back: the next handle reads the record.
-    const bool forgets = is_step ? is_late || finish.kind == Finish::Kind::lost || finish.kind == Finish::Kind::superseded
-                                 : true;
+    const bool forgets =
+        is_step ? is_late || finish.kind == Finish::Kind::lost || finish.kind == Finish::Kind::superseded : true;
     const std::vector<ReplyPtr> waiting = end_writing(open, asked.name(), forgets);
     if (finish.kind == Finish::Kind::lost && finish.record != nullptr && finish.record->owner == open->id.owner &&
         finish.record->state == State::in_progress && !is_released(*finish.record)) {
       return again(open, asked, waiting);  // Another handle of the same claim has written.
     }
-    for (const ReplyPtr& one : waiting) give(one, finish_answer(finish));
+    // Also what another handle of the same claim has finished.
+    for (const ReplyPtr& one : waiting) give(one, finish_answer(asked, open->id.owner, finish));
     if (is_step && is_late) {  // Its client lives: the claim is renewed as before.
       take_up(open->id, [self = shared_from_this()](const OpenPtr& taken, const Finish&) {
         if (taken) self->done_with(taken);
@@ -905,19 +906,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
   }
 
-  static http::Answer finish_answer(const Finish& finish) {
-    switch (finish.kind) {
-      case Finish::Kind::recorded:
-        return told("recorded");
-      case Finish::Kind::superseded:
-        return result_answer("superseded", *finish.record);
-      case Finish::Kind::lost:
-        return lost(finish.record.get());
-      case Finish::Kind::unrecorded:
-      case Finish::Kind::declined:
-        break;
-    }
-    return not_recorded(finish.error);
+  static http::Answer finish_answer(const Asked& asked, const Owner& owner, const Finish& finish) {
+    if (finish.kind == Finish::Kind::recorded) return told("recorded");
+    Finish over = finish;
+    if (over.kind == Finish::Kind::superseded && over.record->owner == owner) over.kind = Finish::Kind::recorded;
+    return over_answer(asked, owner, over);
   }
 
   // To a request about a claim that could not be taken up.
@@ -931,7 +924,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       case Finish::Kind::lost:
         if (record != nullptr && record->owner == owner && is_as_asked(*record, asked)) return told("recorded");
         if (record == nullptr && asked.op == Op::release) return told("recorded");
-        if (record != nullptr && record->owner == owner && record->state == State::in_progress && !is_released(*record)) {
+        if (record != nullptr && record->owner == owner && record->state == State::in_progress &&
+            !is_released(*record)) {
           return not_recorded({ErrorKind::unavailable, "another server, or another request, has the claim too"});
         }
         return lost(record);

@@ -233,8 +233,8 @@ Task<bool> send_whole(Connection& client, const Asked& asked, Millis patience, b
   co_return error&& written == 0;
 }
 
-// Reads what a refused client still sends, up to a limit: closed before, its connection would be reset, and it would not
-// see why it was refused.
+// Reads what a refused client still sends, up to a limit: closed before, its connection would be reset, and it would
+// not see why it was refused.
 Task<void> drain(Connection& client, Millis patience) {
   constexpr std::size_t most = std::size_t{32} * 1024 * 1024;
   const auto until = Steady::now() + patience;
