@@ -28,6 +28,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/system/system_error.hpp>
 #include <once/error.hpp>
 
 #include "aws/http_reader.hpp"
@@ -818,7 +819,12 @@ std::shared_ptr<HttpClient> make_http_client(HttpClientOptions options) {
   if (options.max_connections == 0 || options.idle_limit <= Millis{0} || options.connect_timeout <= Millis{0}) {
     throw Exception(ErrorKind::misuse, "max_connections, idle_limit and connect_timeout must be above 0");
   }
-  return std::make_shared<AsioHttpClient>(std::move(options));
+  try {
+    return std::make_shared<AsioHttpClient>(std::move(options));
+  } catch (const boost::system::system_error& error) {
+    throw Exception(ErrorKind::unavailable, std::string("cannot start an HTTP client: ") + error.what() +
+                                                ": raise the limit of open files (ulimit -n, LimitNOFILE=)");
+  }
 }
 
 }  // namespace once::aws

@@ -3,6 +3,7 @@ import base64
 import concurrent.futures
 import http.client
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -104,6 +105,14 @@ class Claims(ServeCase):
         self.expect(self.use(claim, "complete", b"\0\xff<b>", "image/png"), "recorded")
         replay = self.expect(self.begin("a"), "replayed")
         self.assertEqual((replay.body, replay.headers["Content-Type"], replay.headers["Once-Attempt"]), (b"\0\xff<b>", "image/png", "1"))
+
+    def test_a_large_result_is_replayed(self):
+        large = os.urandom(1_500_000)
+        self.expect(self.use(self.claim("a"), "complete", large, "application/zip"), "recorded")
+        self.assertEqual(self.expect(self.begin("a"), "replayed").body, large)
+        encoded = base64.b64encode(large[:1_000_000]).decode()
+        self.expect(self.use(self.claim("b"), "fail", {"code": "x", "result": encoded}), "recorded")
+        self.assertEqual(self.expect(self.begin("b"), "failed").json["result"], encoded)
 
     def test_a_second_call_conflicts_or_waits_for_the_result(self):
         claim = self.claim("a")
@@ -273,6 +282,22 @@ class Retries(ServeCase):
         late = self.expect(self.use(claim, "complete", b"late"), "superseded")
         self.assertEqual(late.body, b"second")
 
+    def test_a_silent_clients_claim_lapses_though_its_connection_is_kept(self):
+        client = Client(self.socket)
+        wanted = {"scope": "orders", "key": "a", "lease_ms": 300}
+        self.assertEqual(self.ask("POST", "/v1/claims", wanted, client=client).status, 201)
+        other = harness.wait_until(lambda: (got := self.begin("a")).status == 201 and got.json, "it is taken over")
+        self.assertEqual(other["attempt"], 2)
+        client.close()
+
+    def test_a_begin_that_is_repeated_after_its_end_looks_at_the_store(self):
+        claim = self.claim("a", request_id="r" * 16)
+        self.expect(self.use(claim, "renew"), "renewed")
+        for arguments in (["release", "--force", "--reason", "by hand"], ["run", "--", "echo", "other"]):
+            done = self.once(arguments[0], "--scope", "orders", "--key", "a", *arguments[1:])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.begin("a", request_id="r" * 16).answer, "replayed")
+
     def test_the_end_answers_who_waits_and_keeps_claims(self):
         claim = self.claim("a")
         waiter = self.wait_for("a")
@@ -386,12 +411,12 @@ class Refusals(ServeCase):
             ("GET", "/v1/claims", 405), ("POST", "/v1/claims/x", 404), ("POST", f"/v1/claims/{claim}/finish", 404),
             ("GET", f"/v1/claims/{claim}/renew", 405), ("POST", "/v1/claims/zz/renew", 400), ("POST", "/v1/claims/0199/renew", 400),
             ("POST", f"/v1/claims/{claim[:-2]}/steps/a", 405), ("PUT", f"/v1/claims/{claim}/steps/", 400),
-            ("PUT", f"/v1/claims/{claim}/steps/%zz", 400), ("POST", "/v1/claims?key=a", 400), ("POST", "/v1", 405),
+            ("PUT", f"/v1/claims/{claim}/steps/%zz", 400), ("POST", "/v1/claims?key=a", 400), ("POST", "/v1/version", 405), ("GET", "/v1", 404),
         ]:
             with self.subTest(path=path[-20:]):
                 self.assertEqual(self.ask(method, path, b"{}").status, status)
         self.assertEqual(self.ask("POST", "/v1/claims", b"{}", "text/plain").status, 415)
-        self.assertEqual(self.ask("GET", "/v1").json["api"], 1)
+        self.assertEqual(self.ask("GET", "/v1/version").json["api"], 1)
 
     def test_an_id_of_nobody_finds_nothing(self):
         claim = self.claim("a")

@@ -111,6 +111,10 @@ int serve(const ServeFlags& flags) {
   // A claim's client has a connection, and the store and the console need some files.
   constexpr std::uint64_t others = 64;
   const std::uint64_t files = raise_file_limit();
+  if (files < 2 * others) {
+    throw Exception(ErrorKind::unavailable, "this process may open only " + std::to_string(files) +
+                                                " files: raise the limit (ulimit -n, LimitNOFILE=)");
+  }
   const std::uint64_t connections = std::min<std::uint64_t>(flags.max_claims + others, files - std::min(files, others));
   const StoreAccess access = open_access(flags.store, Missing::create);
   require_bytes(access.url);

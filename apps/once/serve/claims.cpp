@@ -18,13 +18,13 @@
 #include <once/fingerprint.hpp>
 #include <once/keys/key_deriver.hpp>
 
-#include "frontends/http/client_key.hpp"
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
 #include "output/report.hpp"
 #include "platform/thread.hpp"
 #include "serve/claim_id.hpp"
 #include "text/base64.hpp"
+#include "text/missing_value.hpp"
 #include "text/percent.hpp"
 #include "text/utf8.hpp"
 
@@ -81,7 +81,7 @@ http::Answer not_recorded(const Error& error) {
 
 // A stored result, as its bytes.
 http::Answer result_answer(std::string_view answer, const Record& record) {
-  if (record.result.placement != Placement::inlined) {
+  if (record.result.placement == Placement::dropped) {
     return problem("answer-not-kept", 410, "The result was too large to keep",
                    "The operation ran. It is not run again");
   }
@@ -98,7 +98,7 @@ http::Answer result_answer(std::string_view answer, const Record& record) {
 
 http::Answer failure_answer(const Record& record) {
   ordered_json members{{"code", record.failure.code}, {"message", record.failure.message}};
-  if (record.result.placement == Placement::inlined && !record.result.bytes.empty()) {
+  if (record.result.placement != Placement::dropped && !record.result.bytes.empty()) {
     members["result"] = text::encode_base64(record.result.bytes);
     members["content_type"] = record.result.content_type;
   }
@@ -200,6 +200,9 @@ Asked read_asked(Op op, const http::Request& request) {
     const auto code = members.text("code");
     if (!code || code->empty()) throw wrong("'code' is missing: a short word for programs, such as card_declined");
     asked.failure = {.code = *code, .message = members.text("message").value_or("")};
+    if (code->size() > Failure::max_code_bytes || asked.failure.message.size() > Failure::max_message_bytes) {
+      throw wrong("'code' has at most 255 bytes, 'message' 4096");  // Cut, it would not be what is repeated.
+    }
     if (const auto bytes = members.text("result")) {
       std::string why;
       auto decoded = text::decode_base64(*bytes, {}, &why);
@@ -249,16 +252,10 @@ Fingerprint fingerprint_of(Members& members) {
   return text ? Fingerprint::of(*text) : Fingerprint();
 }
 
-// What a client's bug sends instead of a text would be the same for all its calls.
+// It would be the same for all calls of a client with that bug.
 void refuse_bug(const std::string& text, const char* name) {
-  constexpr std::size_t longest_bug = 64;
-  const bool is_plain =
-      text.size() <= longest_bug && std::ranges::all_of(text, [](char c) { return c >= 0x20 && c <= 0x7E; });
-  if (!is_plain) return;
-  const http::ClientKey said = http::key_from_text(text);
-  if (said.kind != http::ClientKey::Kind::found) {
-    throw wrong(std::string("'") + name + "' is the text of a missing value, as a program with a bug sends it");
-  }
+  if (!text::is_missing_value(text)) return;
+  throw wrong(std::string("'") + name + "' is the text of a missing value, as a program with a bug sends it");
 }
 
 Wanted read_wanted(const http::Request& request, const Engine& engine, Millis max_wait) {
@@ -373,12 +370,13 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void stop() {
     std::unordered_set<ReplyPtr> replies;
     std::map<std::string, OpenPtr> open;
+    std::map<std::string, Begun> begun;  // Handles are dropped without the mutex.
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
       replies.swap(replies_);
       open.swap(open_);
-      by_tag_.clear();
+      begun.swap(by_tag_);
     }
     news_.notify_all();
     for (const ReplyPtr& reply : replies) reply->done(stopping());
@@ -456,7 +454,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     const auto question = request.target.find('?');
     if (question != std::string_view::npos) Query(request.target.substr(question + 1)).end();
     std::string_view path = request.target.substr(0, question);
-    if (path == "/v1") {
+    if (path == "/v1/version") {
       if (!is_read(request)) return not_allowed("GET, HEAD");
       return json_answer(200, {{"program", "once"}, {"version", ONCE_VERSION}, {"api", 1}});
     }
@@ -527,7 +525,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
         std::make_shared<Beginning>(Beginning{read_wanted(request, *engine_, options_.max_wait), nullptr});
     const Wanted& wanted = beginning->wanted;
     const std::string& tag = wanted.id.tag;
-    OpenPtr open;
+    OpenPtr given;  // The claim that this call was given before. Whether it stands, the store says.
     bool is_full = false;
     {
       const std::lock_guard lock(mutex_);
@@ -537,22 +535,25 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
         return;
       }
       if (at != by_tag_.end()) {
-        open = at->second.open;
-        promise(*open);
-      } else if (open_.size() + beginning_ >= options_.most_open) {
-        is_full = true;
-      } else if (tag.empty()) {
-        beginning->reply = reply;
-      } else {
-        by_tag_[tag].waiting.push_back(reply);
+        given = at->second.open;
+        forget(*given);
       }
-      if (!open && !is_full) ++beginning_;
+      if (open_.size() + beginning_ >= options_.most_open) {
+        is_full = true;
+      } else {
+        ++beginning_;
+        if (tag.empty()) {
+          beginning->reply = reply;
+        } else {
+          by_tag_[tag].waiting.push_back(reply);
+        }
+      }
     }
-    if (open) return give(reply, claimed_answer(open, Verdict::resume, wanted.derive));
     if (is_full) {
       return give(reply, problem("too-many-claims", 503, "Too many claims are open",
                                  "Finish some, or raise --max-claims: " + std::to_string(options_.most_open)));
     }
+    given.reset();  // Else the engine would answer by what it knows.
     // Its own claim of before a restart must not be waited for.
     start(beginning, tag.empty() ? wanted.wait : Millis{0});
   }
@@ -582,10 +583,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       // Its answer was lost, perhaps with the server that gave it.
       ClaimId id = wanted.id;
       id.owner = begin.record->owner;
-      return take_up(std::move(id), [self = shared_from_this(), beginning](const OpenPtr& open, const Finish&) {
-        if (!open) return self->start(beginning, beginning->wanted.wait);
-        self->resumed(*beginning, open);
-        self->done_with(open);
+      return take_up(std::move(id), [self = shared_from_this(), beginning](const OpenPtr& open, const Finish& over) {
+        if (open) return self->resumed(beginning, open);
+        if (over.kind == Finish::Kind::unrecorded) return self->answer_all(*beginning, not_recorded(over.error));
+        self->start(beginning, beginning->wanted.wait);
       });
     }
     if (is_conflict && !beginning->waits && wanted.wait > Millis{0}) return start(beginning, wanted.wait);
@@ -630,13 +631,17 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   }
 
   // The client may have its claim already: it is never released here.
-  void resumed(Beginning& beginning, const OpenPtr& open) {
+  void resumed(const BeginningPtr& beginning, const OpenPtr& open) {
     std::vector<ReplyPtr> waiting;
+    bool is_forgotten = false;
     {
       const std::lock_guard lock(mutex_);
-      waiting = promised(beginning, open);
+      is_forgotten = !has(*open);  // It was finished meanwhile.
+      if (!is_forgotten) waiting = promised(*beginning, open);
     }
-    for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, Verdict::resume, beginning.wanted.derive));
+    done_with(open);
+    if (is_forgotten) return start(beginning, beginning->wanted.wait);
+    for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, Verdict::resume, beginning->wanted.derive));
   }
 
   void answer_all(Beginning& beginning, const http::Answer& answer) {
@@ -772,6 +777,12 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     open->silent_at = clock_->uptime() + open->id.lease;
   }
 
+  // With the mutex locked. Whether its handle is the one to use.
+  bool has(const Open& open) const {
+    const auto at = open_.find(open.owner);
+    return at != open_.end() && at->second.get() == &open;
+  }
+
   // With the mutex locked. The handle lives as long as somebody has it. False: it was forgotten already.
   bool forget(const Open& open) {
     if (const auto at = by_tag_.find(open.id.tag); at != by_tag_.end() && at->second.open.get() == &open) {
@@ -817,16 +828,24 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   // Whether to write: the first one for this name. Others wait for its end, if they ask for the same.
   bool is_first(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
     const std::string digest = asked.digest();
+    bool is_forgotten = false;
     {
       const std::lock_guard lock(mutex_);
-      const auto [at, first] = open->writes.try_emplace(asked.name(), Writing{digest, {}});
-      if (at->second.digest == digest) {
-        at->second.waiting.push_back(reply);
-        if (!first) --open->calls;
-        return first;
+      is_forgotten = !has(*open);  // It was finished, or lost, since it was looked up.
+      if (!is_forgotten) {
+        const auto [at, first] = open->writes.try_emplace(asked.name(), Writing{digest, {}});
+        if (at->second.digest == digest) {
+          at->second.waiting.push_back(reply);
+          if (!first) --open->calls;
+          return first;
+        }
       }
     }
     done_with(open);
+    if (is_forgotten) {
+      again(open, asked, {reply});
+      return false;
+    }
     give(reply, problem("already-finished", 409, "Another finish is on its way",
                         "The first one counts. Send the same request again to learn how it ended"));
     return false;
@@ -893,8 +912,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     const bool forgets =
         is_step ? is_late || finish.kind == Finish::Kind::lost || finish.kind == Finish::Kind::superseded : true;
     const std::vector<ReplyPtr> waiting = end_writing(open, asked.name(), forgets);
-    if (finish.kind == Finish::Kind::lost && finish.record != nullptr && finish.record->owner == open->id.owner &&
-        finish.record->state == State::in_progress && !is_released(*finish.record)) {
+    if (finish.kind == Finish::Kind::lost && finish.error.message.empty() && finish.record != nullptr &&
+        finish.record->owner == open->id.owner && finish.record->state == State::in_progress &&
+        !is_released(*finish.record)) {
       return again(open, asked, waiting);  // Another handle of the same claim has written.
     }
     // Also what another handle of the same claim has finished.
@@ -922,6 +942,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       case Finish::Kind::superseded:
         return result_answer("superseded", *record);
       case Finish::Kind::lost:
+        if (!over.error.message.empty()) break;  // What is stored could not be read.
         if (record != nullptr && record->owner == owner && is_as_asked(*record, asked)) return told("recorded");
         if (record == nullptr && asked.op == Op::release) return told("recorded");
         if (record != nullptr && record->owner == owner && record->state == State::in_progress &&

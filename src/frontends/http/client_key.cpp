@@ -1,13 +1,12 @@
 #include "frontends/http/client_key.hpp"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 
 #include <once/frontends/http/rules.hpp>
 
-#include "text/ascii.hpp"
+#include "text/missing_value.hpp"
 
 namespace once::http {
 
@@ -27,26 +26,13 @@ constexpr std::string_view why_bug =
     "The idempotency key is the text of a missing value, as a program with a bug sends it. Send a new key for each "
     "operation.";
 
-// A client that sends one of these for every operation would get the first one's answer for all of them.
-constexpr std::array<std::string_view, 9> bugs{"undefined",
-                                               "null",
-                                               "nil",
-                                               "none",
-                                               "nan",
-                                               "true",
-                                               "false",
-                                               "[object Object]",
-                                               "00000000-0000-0000-0000-000000000000"};
-
 bool is_printable(char c) noexcept { return c >= 0x20 && c <= 0x7E; }
 
 ClientKey checked(std::string key) {
   if (key.empty()) return invalid(why_empty);
   if (!std::ranges::all_of(key, is_printable)) return invalid(why_character);
   if (key.size() > max_client_key_bytes) return invalid(why_long);
-  if (std::ranges::any_of(bugs, [&](std::string_view bug) { return text::same_letters(key, bug); })) {
-    return invalid(why_bug);
-  }
+  if (text::is_missing_value(key)) return invalid(why_bug);
   return {.kind = ClientKey::Kind::found, .key = std::move(key), .why = {}};
 }
 

@@ -174,7 +174,7 @@ Task<Asked::Kind> read_asked(Connection& client, Asked& asked, Millis patience) 
 
 bool is_for_operators(std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
-  return path == "/v1" || path.starts_with("/v1/") || path == "/console" || path.starts_with("/console/");
+  return path.starts_with("/v1/") || path == "/console" || path.starts_with("/console/");
 }
 
 // The answer to the request.
@@ -297,6 +297,37 @@ class Reading {
   std::list<Connection*>::iterator at_;
 };
 
+// A request and its answer. Whether there may be another one; `reading` lists the connection then.
+Task<bool> serve_one(Loop& loop, Connection& client, AdminPages& pages, std::optional<Reading>& reading) {
+  // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
+  const auto own = std::make_unique<Asked>();
+  Asked& asked = *own;
+  asked.address = client.remote_address();
+  asked.kind = co_await read_asked(client, asked, pages.patience);
+  if (asked.kind == Asked::Kind::gone) co_return false;
+  if (asked.kind == Asked::Kind::whole) {
+    reading.reset();
+    asked.answer = co_await respond(loop, pages, asked);
+  }
+  if (asked.answer.stream) {
+    Task<void> sending = send_stream(loop, client, asked, pages.patience);
+    co_await std::move(sending);
+    co_return false;
+  }
+  const bool keep = pages.idle > Millis{0} && !pages.is_ending && asked.kind == Asked::Kind::whole &&
+                    client.message.keep_alive() && !loop.closing();
+  Task<bool> sending = send_whole(client, asked, pages.patience, keep);
+  const bool is_unsent = co_await std::move(sending);
+  if (asked.answer.status == 413 && asked.kind == Asked::Kind::refused) {  // Listed as reading: others may close it.
+    Task<void> rest = drain(client, pages.patience);
+    co_await std::move(rest);
+  }
+  if (is_unsent && asked.answer.unsent) asked.answer.unsent();
+  if (is_unsent || !keep) co_return false;
+  reading.emplace(pages, client);
+  co_return true;
+}
+
 }  // namespace
 
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
@@ -318,31 +349,10 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
       co_return;
     }
   }
-  for (bool keep = true; keep;) {
-    // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
-    const auto own = std::make_unique<Asked>();
-    Asked& asked = *own;
-    asked.address = client.remote_address();
-    asked.kind = co_await read_asked(client, asked, pages.patience);
-    reading.reset();
-    if (asked.kind == Asked::Kind::gone) co_return;
-    if (asked.kind == Asked::Kind::whole) asked.answer = co_await respond(loop, pages, asked);
-    if (asked.answer.stream) {
-      Task<void> sending = send_stream(loop, client, asked, pages.patience);
-      co_await std::move(sending);
-      co_return;
-    }
-    keep =
-        pages.idle > Millis{0} && !pages.is_ending && asked.kind == Asked::Kind::whole && client.message.keep_alive();
-    Task<bool> sending = send_whole(client, asked, pages.patience, keep);
-    const bool is_unsent = co_await std::move(sending);
-    if (asked.kind == Asked::Kind::refused) {
-      Task<void> rest = drain(client, pages.patience);
-      co_await std::move(rest);
-    }
-    if (is_unsent && asked.answer.unsent) asked.answer.unsent();
-    if (is_unsent || !keep) co_return;
-    reading.emplace(pages, client);
+  for (;;) {
+    Task<bool> one = serve_one(loop, client, pages, reading);
+    if (!co_await std::move(one)) co_return;
+    // Nothing of the request is kept meanwhile.
     if (client.buffer.size() > 0) continue;
     const error_code error = co_await client.fill(pages.idle);
     if (error) co_return;

@@ -71,7 +71,7 @@ class AdminServer::Impl {
 };
 
 AdminServer::AdminServer(Engine& engine, AdminOptions options)
-    : impl_(std::make_unique<Impl>(engine, std::move(options))) {}
+    : impl_(with_descriptors([&] { return std::make_unique<Impl>(engine, std::move(options)); })) {}
 AdminServer::~AdminServer() = default;
 std::uint16_t AdminServer::port() const noexcept { return impl_->port(); }
 

@@ -19,8 +19,10 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/system/system_error.hpp>
 
 #include <once/callback.hpp>
+#include <once/error.hpp>
 #include <once/time.hpp>
 
 #include "frontends/proxy/incoming.hpp"
@@ -103,6 +105,17 @@ class Mailbox final : public CompletionLoop {
   std::vector<Posted> waiting_;
   std::vector<Posted> taken_;  // The loop's own.
 };
+
+// make(), which makes loops. Throws Exception(unavailable) if the system gives no descriptor for one.
+template <class Make>
+auto with_descriptors(Make make) {
+  try {
+    return make();
+  } catch (const boost::system::system_error& error) {
+    throw Exception(ErrorKind::unavailable, std::string("cannot start a server: ") + error.what() +
+                                                ": raise the limit of open files (ulimit -n, LimitNOFILE=)");
+  }
+}
 
 class Loop {
  public:

@@ -377,7 +377,7 @@ class Proxy::Impl {
 };
 
 Proxy::Proxy(Engine& engine, const http::Routes& rules, ProxyOptions options)
-    : impl_(std::make_unique<Impl>(engine, rules, std::move(options))) {}
+    : impl_(with_descriptors([&] { return std::make_unique<Impl>(engine, rules, std::move(options)); })) {}
 Proxy::~Proxy() = default;
 
 const Reconciler& Proxy::reconciler() const noexcept { return impl_->reconciler(); }

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include <boost/system/system_error.hpp>
+
 #include <once/error.hpp>
 #include <once/stores/postgresql.hpp>
 
@@ -429,7 +431,12 @@ std::optional<postgresql::LocalSchema> postgresql::local_schema(const Store& sto
 std::unique_ptr<Store> make_postgresql_store(PostgresqlOptions options) {
   check(options);
   Target target(options.url, options.schema);
-  return std::make_unique<PostgresqlStore>(std::move(options), std::move(target));
+  try {
+    return std::make_unique<PostgresqlStore>(std::move(options), std::move(target));
+  } catch (const boost::system::system_error& error) {
+    throw Exception(ErrorKind::unavailable, std::string("postgresql store: ") + error.what() +
+                                                ": raise the limit of open files (ulimit -n, LimitNOFILE=)");
+  }
 }
 
 }  // namespace once::stores
