@@ -583,7 +583,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       // Its answer was lost, perhaps with the server that gave it.
       ClaimId id = wanted.id;
       id.owner = begin.record->owner;
-      return take_up(std::move(id), [self = shared_from_this(), beginning](const OpenPtr& open, const Finish& over) {
+      return take_up(id, [self = shared_from_this(), beginning](const OpenPtr& open, const Finish& over) {
         if (open) return self->resumed(beginning, open);
         if (over.kind == Finish::Kind::unrecorded) return self->answer_all(*beginning, not_recorded(over.error));
         self->start(beginning, beginning->wanted.wait);
@@ -696,10 +696,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   // ---- the claim's own requests
 
-  void use(ClaimId id, Asked asked, const ReplyPtr& reply) {
+  void use(const ClaimId& id, Asked asked, const ReplyPtr& reply) {
     auto kept = std::make_shared<Asked>(std::move(asked));
     const Owner owner = id.owner;
-    take_up(std::move(id), [self = shared_from_this(), kept, owner, reply](const OpenPtr& open, const Finish& over) {
+    take_up(id, [self = shared_from_this(), kept, owner, reply](const OpenPtr& open, const Finish& over) {
       if (!open) return self->give(reply, over_answer(*kept, owner, over));
       switch (kept->op) {
         case Op::renew:
@@ -729,7 +729,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   }
 
   // Each `then` that gets a handle ends with done_with().
-  void take_up(ClaimId id, Taken then) {
+  void take_up(const ClaimId& id, const Taken& then) {
     const std::string owner = id.owner.hex();
     OpenPtr open;
     {
@@ -740,7 +740,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
         ++open->calls;
       } else {
         auto& waiting = attaching_[owner + id.key.stored()];
-        waiting.push_back(std::move(then));
+        waiting.push_back(then);
         if (waiting.size() > 1) return;  // The newest handle has the claim: there must be one.
       }
     }
