@@ -400,11 +400,6 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
   }
 
-  std::size_t open() const {
-    const std::lock_guard lock(mutex_);
-    return open_.size();
-  }
-
   std::string metrics() const {
     const std::lock_guard lock(mutex_);
     return "# HELP once_serve_claims_open Claims whose handles this server keeps.\n"
@@ -428,7 +423,6 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   struct Open {
     Claim claim;
     ClaimId id;
-    std::string owner;
     Uptime silent_at{};                       // Its client must say something before.
     std::size_t calls = 0;                    // Under way.
     std::size_t promised = 0;                 // Answers with its ID that may have reached the client.
@@ -611,7 +605,6 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void claimed(Beginning& beginning, Claim claim, Verdict verdict) {
     auto open = std::make_shared<Open>(Open{.claim = std::move(claim), .id = beginning.wanted.id});
     open->id.owner = open->claim.owner();
-    open->owner = open->id.owner.hex();
     open->is_new = verdict == Verdict::execute;
     std::vector<ReplyPtr> waiting;
     bool is_given = false;
@@ -620,7 +613,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       waiting = promised(beginning, open);
       is_given = !waiting.empty() && !ending_;
       if (is_given) {
-        open_[open->owner] = open;
+        open_[open->id.owner.hex()] = open;
       } else {
         forget(*open);
       }
@@ -715,12 +708,12 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     });
   }
 
-  void attach(const ClaimId& id, const Owner& owner, Callback<void(Attached&&)> done) {
+  void attach(const ClaimId& id, Callback<void(Attached&&)> done) {
     auto kept = std::make_shared<Callback<void(Attached&&)>>(std::move(done));
     try {
       engine_->attach(
-          {.key = id.key, .fingerprint = id.fingerprint, .policy = id.policy(), .holder = holder_of(id.tag, {})}, owner,
-          [kept](Attached&& attached) { (*kept)(std::move(attached)); });
+          {.key = id.key, .fingerprint = id.fingerprint, .policy = id.policy(), .holder = holder_of(id.tag, {})},
+          id.owner, [kept](Attached&& attached) { (*kept)(std::move(attached)); });
     } catch (const Exception& error) {
       Attached failed;
       failed.finish = {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = error.error()};
@@ -745,8 +738,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       }
     }
     if (open) return then(open, {});
-    attach(id, id.owner,
-           [self = shared_from_this(), id](Attached&& attached) { self->taken_up(id, std::move(attached)); });
+    attach(id, [self = shared_from_this(), id](Attached&& attached) { self->taken_up(id, std::move(attached)); });
   }
 
   void taken_up(const ClaimId& id, Attached&& attached) {
@@ -754,7 +746,6 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     std::vector<Taken> waiting;
     if (attached.claim) {
       open = std::make_shared<Open>(Open{.claim = std::move(attached.claim), .id = id});
-      open->owner = id.owner.hex();
       open->is_used = true;
     }
     {
@@ -765,7 +756,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       if (open) {
         open->silent_at = clock_->uptime() + id.lease;
         open->calls = waiting.size();
-        if (!ending_) open_[open->owner] = open;
+        if (!ending_) open_[open->id.owner.hex()] = open;
       }
     }
     for (const Taken& then : waiting) then(open, attached.finish);
@@ -779,7 +770,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   // With the mutex locked. Whether its handle is the one to use.
   bool has(const Open& open) const {
-    const auto at = open_.find(open.owner);
+    const auto at = open_.find(open.id.owner.hex());
     return at != open_.end() && at->second.get() == &open;
   }
 
@@ -788,7 +779,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (const auto at = by_tag_.find(open.id.tag); at != by_tag_.end() && at->second.open.get() == &open) {
       by_tag_.erase(at);
     }
-    const auto at = open_.find(open.owner);
+    const auto at = open_.find(open.id.owner.hex());
     if (at == open_.end() || at->second.get() != &open) return false;
     open_.erase(at);
     return true;
@@ -983,7 +974,6 @@ void Claims::answer(const http::Request& request, Callback<void(proxy::Operators
 
 void Claims::stop() { shared_->stop(); }
 
-std::size_t Claims::open() const { return shared_->open(); }
 std::string Claims::metrics() const { return shared_->metrics(); }
 
 }  // namespace once::cli

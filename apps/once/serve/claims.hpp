@@ -30,13 +30,12 @@ class Claims {
   Claims& operator=(const Claims&) = delete;
   ~Claims();
 
-  // Paths that begin with /v1/claims, and /v1. Does not block. `done` is called once, from any thread.
+  // /v1/version, and paths that begin with /v1/claims. Does not block. `done` is called once, from any thread.
   void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done);
 
   // Waiting requests and later ones are answered with 503. All handles are dropped; nothing is released.
   void stop();
 
-  [[nodiscard]] std::size_t open() const;
   [[nodiscard]] std::string metrics() const;  // Prometheus' text format.
 
  private:
