@@ -214,7 +214,6 @@ void Flights::attached(Attaching& call, Conversation::End&& end) {
     case Conversation::End::Kind::claimed:
       break;
   }
-  const HashedKey name(call.attempt->flight());
   const std::shared_ptr<EngineCore> core = core_.shared_from_this();  // The caller may drop the claim at once.
   if (!end.record->fingerprint.empty()) {  // A later result of another payload is not this claim's.
     auto same = std::make_shared<EngineAttempt>(*call.attempt);
@@ -222,6 +221,7 @@ void Flights::attached(Attaching& call, Conversation::End&& end) {
     call.attempt = std::move(same);
   }
   std::shared_ptr<ClaimState> state = claimed(end, call.attempt);
+  const HashedKey name(state->attempt->flight());
   state->flight_hash = name.hash;
   const Uptime due = state->first_beat();
   {

@@ -251,16 +251,19 @@ TEST_F(AttachTest, TheHandleThatAttachesLastHasTheClaim) {
 
 // The first handle does not know yet that it has lost the claim, and holds the flight of the key.
 TEST_F(AttachTest, CallsOfTheSameEngineGetTheNewHandlesResult) {
-  auto p = process();
-  auto begun = begin(p, "a");
-  auto waits = begin(p, "a", waiting());
-  auto attached = attach(p, "a", begun->claim.owner());
-  ASSERT_TRUE(attached->claim);
-  complete(attached->claim, "done");
-  EXPECT_EQ(begin(p, "a")->record->result.bytes, "done");
-  run_until(waits);
-  ASSERT_EQ(waits->kind, Begin::Kind::replayed);
-  EXPECT_EQ(complete(begun->claim, "late")->kind, Finish::Kind::superseded);
+  for (const std::string payload : {"", "a payload"}) {
+    auto p = process();
+    const std::string key = "a" + payload;
+    auto begun = begin(p, key, {}, payload);
+    auto waits = begin(p, key, waiting(), payload);
+    auto attached = attach(p, key, begun->claim.owner(), {}, payload);
+    ASSERT_TRUE(attached->claim);
+    complete(attached->claim, "done");
+    EXPECT_EQ(begin(p, key, {}, payload)->record->result.bytes, "done");
+    run_until(waits);
+    ASSERT_EQ(waits->kind, Begin::Kind::replayed);
+    EXPECT_EQ(complete(begun->claim, "late")->kind, Finish::Kind::superseded);
+  }
 }
 
 TEST_F(AttachTest, ALostAnswerIsReadAgain) {
