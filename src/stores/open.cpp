@@ -1,10 +1,12 @@
 #include <once/stores/open.hpp>
 
+#include <functional>
 #include <utility>
 
 #include <once/offload/directory.hpp>
 #include <once/seal.hpp>
 #include <once/stores/memory.hpp>
+#include <once/stores/moving.hpp>
 
 #include "stores/url.hpp"
 #include "text/percent.hpp"
@@ -124,18 +126,63 @@ Sealing take_sealing(Url& url, Of of) {
   return sealing;
 }
 
-std::unique_ptr<Store> sealed(std::unique_ptr<Store> store, Sealing sealing) {
+// Opens the store that moves_to= names, which stands in the first one's URL. A malformed URL is refused now.
+std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string text) {
+  const Url given(text, "URL of moves_to=");
+  for (const char* const of_both : {"offload", "seal", "seal_command", "read_clear", "write_clear"}) {
+    if (given.has(of_both)) {
+      given.refuse(std::string(of_both) + "= stands in the URL of the first store only, and counts for both");
+    }
+  }
+  if (given.has("moves_to")) given.refuse("moves_to= stands in the URL of the first store only");
+  const auto add = [&](std::string_view name, const char* value) {
+    if (given.has(name)) return;
+    text += (text.find('?') == std::string::npos ? "?" : "&") + std::string(name) + "=" + value;
+  };
+  if (first.flag("write_clear").value_or(false)) add("write_clear", "1");
+  if (given.scheme() == "sqlite") {
+    add("create", "0");  // A move makes it.
+    if (first.flag("read_only").value_or(false)) add("read_only", "1");
+  }
+  const Url next(text, "URL of moves_to=");
+  Url trial = next;
+#if ONCE_SQLITE
+  if (next.scheme() == "sqlite") {
+    stores::sqlite_options(trial);
+    return [next] {
+      Url url = next;
+      return open_sqlite(url);
+    };
+  }
+#endif
+#if ONCE_POSTGRESQL
+  if (next.scheme() == "postgresql" || next.scheme() == "postgres") {
+    open_postgresql(trial);  // It connects only when it is used.
+    return [next] {
+      Url url = next;
+      return open_postgresql(url);
+    };
+  }
+#endif
+  next.refuse("records can move to a store in SQLite or PostgreSQL that this build knows, and to no other");
+}
+
+std::unique_ptr<Store> open_sealed_store(Url& url, Sealing sealing) {
+  std::unique_ptr<Store> store;
+  if (auto next = url.take_text("moves_to")) {
+    auto open_next = opener(url, *std::move(next));
+    store = stores::make_moving_store(open_with(stores_by_scheme, url), std::move(open_next));
+  } else {
+    store = open_with(stores_by_scheme, url);
+  }
+  if (sealing.keys.empty()) return store;
   return seal(std::move(store), std::move(sealing.keys), sealing.writes, sealing.reads);
 }
 
-std::shared_ptr<Offload> sealed(std::shared_ptr<Offload> offload, Sealing sealing) {
+std::shared_ptr<Offload> open_sealed_offload(Url& url, Sealing sealing) {
+  std::shared_ptr<Offload> offload = open_with(offloads_by_scheme, url);
+  if (sealing.keys.empty()) return offload;
   return seal(std::move(offload), std::move(sealing.keys), sealing.writes);
-}
-
-auto open_sealed(const auto& schemes, Url& url, Sealing sealing) {
-  auto opened = open_with(schemes, url);
-  if (sealing.keys.empty()) return opened;
-  return sealed(std::move(opened), std::move(sealing));
 }
 
 }  // namespace
@@ -144,13 +191,13 @@ std::unique_ptr<Store> open_store(std::string_view text) {
   Url url(text);
   if (url.take_text("offload")) url.refuse("offload= names a second place: open_backend() opens both");
   Sealing sealing = take_sealing(url, Of::store);
-  return open_sealed(stores_by_scheme, url, std::move(sealing));
+  return open_sealed_store(url, std::move(sealing));
 }
 
 std::shared_ptr<Offload> open_offload(std::string_view text) {
   Url url(text, "offload URL");
   Sealing sealing = take_sealing(url, Of::offload);
-  return open_sealed(offloads_by_scheme, url, std::move(sealing));
+  return open_sealed_offload(url, std::move(sealing));
 }
 
 Backend open_backend(std::string_view text) {
@@ -163,9 +210,9 @@ Backend open_backend(std::string_view text) {
   if (offload) {
     Url place(*offload, "offload URL");
     Sealing its_own = take_sealing(place, Of::offload);
-    backend.offload = open_sealed(offloads_by_scheme, place, its_own.keys.empty() ? sealing : its_own);
+    backend.offload = open_sealed_offload(place, its_own.keys.empty() ? sealing : its_own);
   }
-  backend.store = open_sealed(stores_by_scheme, url, sealing);
+  backend.store = open_sealed_store(url, sealing);
   return backend;
 }
 

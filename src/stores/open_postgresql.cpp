@@ -32,7 +32,9 @@ PostgresqlOptions postgresql_options(std::string_view text) {
   if (url.scheme() != "postgresql" && url.scheme() != "postgres") {
     url.refuse("it must begin with postgresql:, as in postgresql://user@host:5432/database");
   }
-  for (const char* const of_any_store : {"offload", "seal", "seal_command", "read_clear"}) url.take_text(of_any_store);
+  for (const char* const of_any_store : {"offload", "seal", "seal_command", "read_clear", "moves_to"}) {
+    url.take_text(of_any_store);
+  }
   return take_postgresql(url);
 }
 

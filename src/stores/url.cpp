@@ -90,6 +90,10 @@ std::optional<std::string> Url::take_text(std::string_view name) {
   return value;
 }
 
+bool Url::has(std::string_view name) const {
+  return std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& other) { return other.first == name; });
+}
+
 std::optional<bool> Url::flag(std::string_view name) const {
   const auto found =
       std::find_if(parameters_.begin(), parameters_.end(), [&](const auto& other) { return other.first == name; });

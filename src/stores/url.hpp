@@ -25,6 +25,7 @@ class Url {
   // Each removes and returns the parameter; empty if it was not given.
   std::optional<std::string> take_text(std::string_view name);
   std::optional<bool> take_flag(std::string_view name);
+  [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] std::optional<bool> flag(std::string_view name) const;  // Without removing it.
   std::optional<Millis> take_duration(std::string_view name);
   std::optional<std::uint64_t> take_number(std::string_view name);

@@ -2,7 +2,9 @@
 // stores' gates are the test's own, so that each of their answers is a turn; move_test.cpp has the real ones.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
@@ -23,6 +25,7 @@
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/memory.hpp>
+#include <once/stores/moving.hpp>
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
@@ -72,11 +75,20 @@ class TurnGate final : public StoreGate {
 class Opened final : public ForwardingStore {
  public:
   Opened(Kept& kept, std::function<void()> turn)
-      : ForwardingStore(kept.store), name_(kept.name), gate_(kept, std::move(turn)) {}
+      : ForwardingStore(kept.store), kept_(kept), turn_(turn), name_(kept.name), gate_(kept, std::move(turn)) {}
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] StoreGate* gate() noexcept override { return &gate_; }
+  void insert(RecordPtr record, Done done) override {
+    turn_();
+    if (const std::string refusal = gate_refusal(kept_.mark); !refusal.empty()) {
+      return done(Answer::fail(ErrorKind::misuse, refusal));
+    }
+    ForwardingStore::insert(std::move(record), std::move(done));
+  }
 
  private:
+  Kept& kept_;
+  const std::function<void()> turn_;
   const std::string name_;
   TurnGate gate_;
 };
@@ -144,12 +156,14 @@ class Turns {
 
 // What a process does. The second source and the second target have the names of the first ones, as files of two hosts.
 struct Deed {
-  enum class Kind { move, undo } kind;
+  enum class Kind { move, undo, begin } kind;
   bool of_second_source = false;
   bool to_second_target = false;
 };
 constexpr Deed move{Deed::Kind::move};
 constexpr Deed undo{Deed::Kind::undo};
+// A program that has both stores begins the operation "three", if nobody else has.
+constexpr Deed begin{Deed::Kind::begin};
 
 class World {
  public:
@@ -161,6 +175,7 @@ class World {
 
   void add(std::size_t who, Deed deed) {
     const auto turn = [this, who] { turns_.wait(who); };
+    if (deed.kind == Deed::Kind::begin) return turns_.add(who, [this, turn, who] { begin_once(turn, who); });
     turns_.add(who, [this, turn, deed] {
       Opened from(sources_[deed.of_second_source ? 1 : 0], turn);
       Opened to(targets_[deed.to_second_target ? 1 : 0], turn);
@@ -209,11 +224,27 @@ class World {
   void expect_moved() {
     EXPECT_EQ(sources_[0].mark.gate, Gate::closed) << said_;
     EXPECT_EQ(targets_[0].mark.gate, Gate::filled) << said_;
-    EXPECT_EQ(blocking::list(*targets_[0].store, {.limit = 10}).records.size(), 2U) << said_;
+    EXPECT_EQ(blocking::list(*targets_[0].store, {.limit = 10}).records.size(), 2U + (begun_ > 0 ? 1U : 0U)) << said_;
+    EXPECT_LE(begun_, 1) << said_;
   }
   [[nodiscard]] const std::string& broken() const noexcept { return broken_; }
+  [[nodiscard]] int begun() const noexcept { return begun_; }
 
  private:
+  // As a caller that asks again when it was refused.
+  void begin_once(const std::function<void()>& turn, std::size_t who) {
+    const auto program = stores::make_moving_store(
+        std::make_unique<Opened>(sources_[0], turn),
+        [this, turn] { return std::make_unique<Opened>(targets_[0], turn); }, Millis{0});
+    Record record = plain_record("three");
+    record.owner = owner_of(static_cast<std::uint8_t>(10 + who));
+    for (int tries = 0; tries < 3; ++tries) {
+      const Answer answer = blocking::insert(*program, record);
+      if (answer.status == AnswerStatus::done) ++begun_;
+      if (answer.status != AnswerStatus::failed) return;
+    }
+  }
+
   // What must be true after each step.
   void look() {
     const auto same_move = [](const auto& places, const GateMark& mark) {
@@ -242,6 +273,7 @@ class World {
                              .clock = clock_,
                              .random = system_random()};
   Turns turns_;
+  std::atomic<int> begun_{0};
   std::string broken_;
   std::string said_;
 };
@@ -325,6 +357,11 @@ TEST(MoveRace, TwoMovesAndAnUndo) {
   play({move, move, undo});
   play({move, undo, move});
   play({move, move, undo}, {.dies = true});
+}
+
+TEST(MoveRace, ProgramsThatHaveBothStoresBeginAnOperationOnce) {
+  play({begin, move, begin});
+  play({move, begin, undo});
 }
 
 TEST(MoveRace, TwoHostsWhoseStoresShareAName) {

@@ -8,17 +8,24 @@ import subprocess
 import sys
 import threading
 import unittest
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "apps"), str(ROOT / "real_servers")]
+sys.path[:0] = [str(ROOT / "apps"), str(ROOT / "real_servers"), str(ROOT / "proxy")]
 import harness  # noqa: E402
 import postgresql  # noqa: E402
 from harness import Case, wait_until  # noqa: E402
+from service import ProxyCase  # noqa: E402
 
 SERVER = None
 KILL_BEFORE = None
 KILLED = -9
 MISUSE = 64
+
+
+def moves_to(first, second):
+    """The URL of a program that has both stores."""
+    return first + ("&" if "?" in first else "?") + "moves_to=" + urllib.parse.quote(second, safe="/:@?=")
 
 
 class CopyCase(Case):
@@ -134,6 +141,8 @@ class Commands(CopyCase):
         self.copy(f"sqlite:{self.dir}/missing.db", self.table, code=243)
         self.copy(self.file, self.table, "--wait", "soon", code=MISUSE)
         self.copy(self.file, code=MISUSE)
+        for both in ((moves_to(self.file, self.table), self.table), (self.file, moves_to(self.table, self.file))):
+            self.assertIn("without moves_to=", self.copy(*both, code=MISUSE).stderr)
         self.expect(self.run_key(self.table, "theirs"), 0)
         self.assertIn("has records of its own", self.copy(self.file, self.table, code=MISUSE).stderr)
         self.expect(self.run_key(self.file, "b"), 0)
@@ -184,6 +193,23 @@ class Killed(CopyCase):
         self.assertEqual(reached, set(self.REACHED))
 
 
+class Programs(CopyCase, ProxyCase):
+    def test_one_that_has_both_goes_on_without_a_restart(self):
+        both = moves_to(self.file, self.table)
+        proxy = self.proxy("--store", both)
+        before = self.curl("a")
+        self.assertIn(" 201 ", before)
+        self.copy(self.file, self.table)
+        wait_until(lambda: " 503 " not in self.curl("b"), "the proxy uses the second store")
+        self.assertIn(before.splitlines()[-1], self.curl("a"))
+        self.assertEqual([self.service.effects[key] for key in ("a", "b")], [1, 1])
+        self.assertIn("once: the store has moved: from now on this program uses postgresql://",
+                      proxy.stderr.readline().decode())
+        for store, records in ((self.file, 1), (self.table, 2), (both, 2)):
+            self.assertEqual(self.expect(self.once("ls", "--store", store, text=True), 0).stdout.count("completed"), records)
+        self.assertNotIn("gate", self.once("doctor", "--store", both, text=True).stdout)
+
+
 class Storm(CopyCase):
     KEYS = 60
     WORKERS = 4
@@ -209,7 +235,8 @@ class Storm(CopyCase):
             goes_on = keys[half:] * 2 + keys[:half]  # While the source refuses, and after it.
             mine.shuffle(begins)
             mine.shuffle(goes_on)
-            store = source
+            both = moves_to(source, target) if number % 2 else None
+            store = both or source
             for key in begins + [None] + goes_on:
                 if key is None:
                     shut.wait()
@@ -219,7 +246,7 @@ class Storm(CopyCase):
                         results[key].add(done.stdout)
                         break
                     if done.returncode == MISUSE and "Nothing was run" in done.stderr:  # Its gate: the other one.
-                        store = target if store == source else source
+                        store = both or (target if store == source else source)
                     elif done.returncode != 240:  # Another worker runs it.
                         return wrong.append(f"{done.returncode}: {done.stderr}")
 
@@ -267,8 +294,9 @@ class Storm(CopyCase):
             self.assertEqual({self.expect(self.run_key(target, key), 0).stdout}, results[key])
             self.assertEqual(self.ran(key), 1, key)
         where = [self.path(f"ledger-{key}").read_text().strip() for key in keys]
-        print(f"{name}: {where.count(source)} keys ran before and {where.count(target)} after the move, once copy was killed "
-              f"{kills} times", file=sys.stderr)
+        both = len(where) - where.count(source) - where.count(target)
+        print(f"{name}: {where.count(source)} keys ran before and {where.count(target)} after the move, and {both} by workers "
+              f"with both stores; once copy was killed {kills} times", file=sys.stderr)
         self.assertGreater(min(where.count(source), where.count(target)), 0)
         self.assertGreater(kills, 5 if KILL_BEFORE else 0)
 

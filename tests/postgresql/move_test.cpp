@@ -1,9 +1,11 @@
 // The gate of a store, and moving records from one to another: SQLite and PostgreSQL, in both directions.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -20,6 +22,7 @@
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/memory.hpp>
+#include <once/stores/moving.hpp>
 #include <once/stores/postgresql.hpp>
 #include <once/stores/sqlite.hpp>
 #include <once/testing/manual_time.hpp>
@@ -649,6 +652,194 @@ TEST_P(MoveTest, TwoAtOnceMoveItOnce) {
     EXPECT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
   }
   expect_moved(records);
+}
+
+// ---- Programs that have both stores
+
+class MovingTest : public MoveTest {
+ protected:
+  [[nodiscard]] std::unique_ptr<Store> both() const {
+    return stores::make_moving_store(from_place_.open(), [this] { return to_place_.open(); });
+  }
+  // It looks at most ten times a second whether the move is over.
+  static Answer insert_once_moved(Store& store, const Record& record) {
+    for (;;) {
+      Answer answer = blocking::insert(store, record);
+      if (answer.status != Status::failed) return answer;
+      EXPECT_TRUE(is_stopped(answer, "")) << describe(answer);
+      if (HasFailure()) return answer;
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Stores, MovingTest,
+                         ::testing::Values(Pair{Where::sqlite, Where::postgresql},
+                                           Pair{Where::postgresql, Where::sqlite}),
+                         [](const auto& test) { return name_of(test.param.from) + "To" + name_of(test.param.to); });
+
+TEST_P(MovingTest, UseTheSecondFromTheEndOfTheMoveOn) {
+  const auto program = both();
+  EXPECT_EQ(program->name(), from_->name());
+  const Record late = lapsed("late");
+  const Record runs = claim("runs");
+  for (const Record& record : {late, runs}) put(*program, record);
+  bool draining_seen = false;
+  options_.pause = [&](Millis) {
+    if (std::exchange(draining_seen, true)) return;
+    EXPECT_TRUE(is_stopped(blocking::insert(*program, claim("new")), "no operation can begin here"));
+    EXPECT_TRUE(is_done(blocking::replace(*program, finished(runs), seen_of(runs))));
+  };
+  bool copying_seen = false;
+  options_.progress = [&](MoveStep step, std::uint64_t) {
+    if (step != MoveStep::copying || std::exchange(copying_seen, true)) return;
+    EXPECT_TRUE(is_stopped(blocking::insert(*program, claim("new")), "has moved to"));
+    EXPECT_TRUE(is_stopped(blocking::replace(*program, taken_over(late), seen_of(late)), "has moved to"));
+    while (blocking::insert(*program, claim("new")).error.message.find("its gate is filling") == std::string::npos) {
+      ASSERT_EQ(program->name(), from_->name());
+    }
+    EXPECT_EQ(got(*program, "runs")->result.bytes, "done by the holder");
+  };
+  ASSERT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
+  EXPECT_TRUE(draining_seen && copying_seen);
+
+  EXPECT_TRUE(is_done(insert_once_moved(*program, claim("new"))));
+  EXPECT_EQ(program->name(), to_->name());
+  EXPECT_EQ(&innermost(*program), program->below());
+  EXPECT_TRUE(got(*to_, "new").has_value());
+  EXPECT_FALSE(got(*from_, "new").has_value());
+  EXPECT_TRUE(is_done(blocking::replace(*program, taken_over(late), seen_of(late))));
+  EXPECT_EQ(blocking::replace(*program, finished(late), seen_of(late)).status, Status::refused);
+  EXPECT_EQ(keys_in(*program), (std::set<std::string>{"late", "new", "runs"}));
+  EXPECT_TRUE(is_done(blocking::remove(*program, "new", seen_of(*got(*program, "new")))));
+  EXPECT_FALSE(blocking::sweep(*program, in(0ms), 10).error.has_value());
+  // One that is opened later, and one that only lists.
+  EXPECT_EQ(both()->name(), to_->name());
+}
+
+TEST_P(MovingTest, OneThatOnlyReadsListsTheSecondToo) {
+  const auto program = both();
+  put(*from_, finished(claim("a")));
+  put(*from_, finished(claim("b")));
+  const ListPage first = blocking::list(*program, {.limit = 1});
+  ASSERT_EQ(first.records.size(), 1U);
+  ASSERT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
+  put(*to_, claim("c"));
+  // A list that was begun goes on where it was.
+  const auto rest = [&](const ListPage& page, std::size_t limit) {
+    std::set<std::string> keys;
+    for (ListPage next = blocking::list(*program, {.cursor = page.cursor, .limit = limit});;
+         next = blocking::list(*program, {.cursor = next.cursor, .limit = limit})) {
+      EXPECT_FALSE(next.error.has_value());
+      for (const Record& record : next.records) keys.insert(record.key);
+      if (next.cursor.empty()) return keys;
+    }
+  };
+  EXPECT_EQ(rest(first, 1).size(), 1U);
+  std::set<std::string> keys;
+  while (keys.size() < 3) keys = rest({}, 1);
+  EXPECT_EQ(keys, (std::set<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(program->name(), to_->name());
+}
+
+// Each key is inserted by each program until one has it: the finished records are the effects.
+TEST_P(MovingTest, NoKeyIsBegunInBoth) {
+  constexpr int keys = 400;
+  std::array<std::atomic<int>, keys> begun{};
+  std::atomic<bool> moves{false};
+  std::atomic<int> refused{0};
+  std::vector<std::thread> programs;
+  for (int program = 0; program < 3; ++program) {
+    programs.emplace_back([&, program] {
+      const auto store = both();
+      for (int at = 0; at < keys; ++at) {
+        while (at == keys / 2 && !moves) std::this_thread::yield();
+        const int key = program == 0 ? at : (at * 7 + program) % keys;
+        Record record = finished(claim("key" + std::to_string(key)));
+        record.owner = owner_of(static_cast<std::uint8_t>(program + 1));
+        if (is_done(insert_once_moved(*store, record))) {
+          ++begun.at(static_cast<std::size_t>(key));
+        } else {
+          ++refused;
+        }
+      }
+      EXPECT_EQ(store->name(), to_->name());
+    });
+  }
+  options_.progress = [&](MoveStep, std::uint64_t) { moves = true; };
+  const Moved moved = move_records(*from_, *to_, options_);
+  for (std::thread& program : programs) program.join();
+  EXPECT_EQ(moved.kind, Moved::Kind::moved);
+  EXPECT_GT(moved.records, 0U);
+  EXPECT_LT(moved.records, keys);
+  for (const std::atomic<int>& times : begun) EXPECT_EQ(times, 1);
+  EXPECT_EQ(refused, 2 * keys);
+  EXPECT_EQ(keys_in(*to_).size(), keys);
+}
+
+TEST_P(MovingTest, ASecondThatIsNotWhereTheRecordsAreIsNotUsed) {
+  const Place elsewhere(GetParam().to);
+  const auto program = both();
+  const auto target = elsewhere.open();
+  ASSERT_EQ(move_records(*from_, *target, options_).kind, Moved::Kind::moved);
+  std::this_thread::sleep_for(150ms);  // So that it looks.
+  const Answer answer = blocking::insert(*program, claim("new"));
+  EXPECT_TRUE(is_stopped(answer, "is not where this move leads"));
+  EXPECT_TRUE(is_stopped(answer, "its gate is open"));
+  // Nor after a move from another store.
+  const Place another(GetParam().from);
+  const auto source = another.open();
+  ASSERT_EQ(move_records(*source, *to_, options_).kind, Moved::Kind::moved);
+  std::this_thread::sleep_for(150ms);
+  EXPECT_TRUE(is_stopped(blocking::insert(*program, claim("new")), "its gate is filled"));
+  EXPECT_TRUE(is_stopped(blocking::insert(*both(), claim("new")), "its gate is filled"));
+  EXPECT_FALSE(got(*to_, "new").has_value());
+}
+
+TEST_P(MovingTest, WhyTheSecondCannotBeUsedIsSaidAndItIsTriedAgain) {
+  std::atomic<bool> is_there{false};
+  const auto program = stores::make_moving_store(from_place_.open(), [&] {
+    if (!is_there) throw Exception(ErrorKind::unavailable, "no route to host");
+    return to_place_.open();
+  });
+  ASSERT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
+  Answer answer;
+  do {
+    answer = blocking::insert(*program, claim("new"));
+    ASSERT_TRUE(is_stopped(answer, "has moved to"));
+  } while (answer.error.message.find("no route to host") == std::string::npos);
+  is_there = true;
+  EXPECT_TRUE(is_done(insert_once_moved(*program, claim("new"))));
+}
+
+TEST_P(MovingTest, ItMayBeDroppedInACompletion) {
+  ASSERT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
+  // The first store refuses the writes, and the thread that looks tells the callers, the first of which drops the
+  // store.
+  for (int times = 0; times < 10; ++times) {
+    std::atomic<bool> is_made{false};
+    std::atomic<bool> all_ask{false};
+    auto program = stores::make_moving_store(from_place_.open(), [&] {
+      if (!is_made) throw Exception(ErrorKind::unavailable, "no route to host");
+      while (!all_ask) std::this_thread::yield();
+      return to_place_.open();
+    });
+    is_made = true;
+    std::this_thread::sleep_for(120ms);  // Until it looks again.
+    const auto record = std::make_shared<const Record>(claim("new" + std::to_string(times)));
+    const auto left = std::make_shared<std::atomic<int>>(3);
+    const auto dropped = std::make_shared<std::atomic<bool>>(false);
+    Store& store = *program;
+    const auto dropping = std::make_shared<std::unique_ptr<Store>>(std::move(program));
+    for (int i = 0; i < 3; ++i) {
+      store.insert(record, [=](const Answer&) {
+        if (!dropped->exchange(true)) dropping->reset();
+        --*left;
+      });
+    }
+    all_ask = true;
+    while (*left > 0) std::this_thread::yield();
+  }
 }
 
 // ---- What a move asks of its stores

@@ -139,6 +139,33 @@ TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
                 "create, create_directories, allow_hard_links, allow_shared_file_system, read_only, write_clear, ")));
 }
 
+TEST_F(OpenStore, NamesTheStoreThatItsRecordsMoveTo) {
+  const std::string first = "sqlite:" + directory_ + "/a.db?moves_to=";
+  const std::string next = "sqlite:" + directory_ + "/b.db";
+  const auto store = open_store(first + next);
+  EXPECT_EQ(store->name(), "sqlite:" + directory_ + "/a.db");
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/b.db"));
+  EXPECT_FALSE(store->capabilities().hands_out);
+  EXPECT_GE(store->capabilities().default_skew, Millis{2'000});
+  open_store(first + "postgresql://user:secret@h1,h2/db?schema=pay%26lock_timeout=5ms");
+  // A mistake in the second URL is found before it is needed.
+  EXPECT_EQ(refusal(first),
+            "URL of moves_to= '': it must begin with a scheme and a colon, as in "
+            "sqlite:/var/lib/once/once.db");
+  EXPECT_THAT(refusal(first + "sqlite:b.db?craete=1"), HasSubstr("unknown parameter 'craete'"));
+  EXPECT_THAT(refusal(first + "postgresql://h/db?sslmodus=require"), HasSubstr("sslmodus"));
+  EXPECT_THAT(refusal(first + "postgresql://user:secret@h/db?lock_timeout=1"),
+              AllOf(HasSubstr("lock_timeout"), Not(HasSubstr("secret"))));
+  EXPECT_THAT(refusal(first + "dynamodb://table"), HasSubstr("SQLite or PostgreSQL"));
+  EXPECT_THAT(refusal(first + "memory:"), HasSubstr("SQLite or PostgreSQL"));
+  EXPECT_THAT(refusal("memory:?moves_to=" + next), HasSubstr("cannot be moved while programs use it"));
+  for (const char* const of_both : {"seal", "seal_command", "read_clear", "write_clear", "offload"}) {
+    EXPECT_THAT(refusal(first + next + "?" + of_both + "=0"), HasSubstr("counts for both")) << of_both;
+  }
+  EXPECT_THAT(refusal(first + next + "?moves_to=x"), HasSubstr("the first store only"));
+  EXPECT_THAT(refusal(first + next + "&moves_to=" + next), HasSubstr("given twice"));
+}
+
 TEST_F(OpenStore, RefusesWhatIsMalformedByName) {
   for (const char* url : {"", "once.db", "/var/lib/once.db", ":x", "SQLITE:x", "C:\\x"}) {
     EXPECT_THAT(refusal(url), HasSubstr("must begin with a scheme and a colon")) << url;

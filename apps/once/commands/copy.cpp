@@ -73,6 +73,11 @@ std::string amount(std::uint64_t records, std::uint64_t bytes) {
 
 int copy(const CopyCommand& options) {
   if (options.from.empty() || options.to.empty()) misuse("FROM and TO are URLs of stores, and neither may be empty");
+  for (const std::string& url : {options.from, options.to}) {
+    if (url.find("moves_to=") != std::string::npos) {
+      misuse("write FROM and TO without moves_to=, which is for the programs that use both");
+    }
+  }
   Steps steps;
   MoveOptions how;
   how.wait = parse_duration(options.wait, "--wait");

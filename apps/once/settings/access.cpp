@@ -19,9 +19,11 @@
 #include <once/offload/directory.hpp>
 #include <once/operate.hpp>
 #include <once/platform/system.hpp>
+#include <once/stores/moving.hpp>
 #include <once/stores/open.hpp>
 #include <once/stores/sqlite.hpp>
 
+#include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/wait.hpp"
 #if ONCE_AWS
@@ -233,6 +235,9 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
   Backend backend = open_backend(url);
   access.url = std::move(url);
   access.store = std::move(backend.store);
+  stores::when_moved(*access.store, [](const std::string& name) {
+    say("the store has moved: from now on this program uses " + name);
+  });
   if (options.offload != "none") choose_offload(access, options.offload, std::move(backend.offload));
   if (access.offload && !backend.seal_keys.empty() && !access.offload->seals()) {
     access.offload = seal(std::move(access.offload), std::move(backend.seal_keys), backend.seal_writes);

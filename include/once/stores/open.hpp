@@ -60,6 +60,13 @@ namespace once {
 //   read_clear=0|1             with keys: 0 believes sealed records only, and one in the clear fails as corrupt
 //                              (SealReads::sealed). Default 1
 //
+// sqlite: and postgresql: take
+//
+//   moves_to=URL               the store, of either kind, that its records move to (once/move.hpp). It is used from the
+//                              end of the move on (once/stores/moving.hpp), and opened no earlier. '&', '%' and '#' in
+//                              it are escaped again. It has no seal=, seal_command=, read_clear= or offload=: those
+//                              above count for both stores
+//
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.
 //
