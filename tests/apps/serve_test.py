@@ -11,7 +11,7 @@ import threading
 import uuid
 
 import harness
-from harness import Case
+from harness import Case, wait_until
 
 LEASE_MS = 60_000  # Longer than any test.
 
@@ -437,21 +437,41 @@ class Refusals(ServeCase):
 
 
 class Addresses(Case):
+    @staticmethod
+    def ask(port, token, key="a"):
+        """The status of the answer to a begin."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.DEADLINE_S)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("POST", "/v1/claims", json.dumps({"key": key}), {"Content-Type": "application/json", **headers})
+        status = Answer(connection.getresponse()).status
+        connection.close()
+        return status
+
     def test_a_loopback_address_needs_the_token(self):
         process = self.start("serve", "--listen", "0", "--log", "none")
         port = int(process.stderr.readline().split()[-1])
         token = pathlib.Path(process.stderr.readline().decode().rsplit(" ", 1)[1].strip()).read_text().strip()
+        self.assertEqual(self.ask(port, None), 401)
+        self.assertEqual(self.ask(port, "wrong-wrong-wrong"), 401)
+        self.assertEqual(self.ask(port, token), 201)
 
-        def ask(headers):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.DEADLINE_S)
-            connection.request("POST", "/v1/claims", '{"key": "a"}', {"Content-Type": "application/json", **headers})
-            status = Answer(connection.getresponse()).status
-            connection.close()
-            return status
-
-        self.assertEqual(ask({}), 401)
-        self.assertEqual(ask({"Authorization": "Bearer wrong-wrong-wrong"}), 401)
-        self.assertEqual(ask({"Authorization": f"Bearer {token}"}), 201)
+    def test_a_token_is_replaced_without_a_restart(self):
+        file = self.path("token")
+        file.write_text("the-first-token-1\n")
+        file.chmod(0o600)
+        process = self.start("serve", "--listen", "0", "--log", "none", "--token-file", file)
+        port = int(process.stderr.readline().split()[-1])
+        self.assertEqual(self.ask(port, "the-first-token-1", "a"), 201)
+        file.write_text("another-token-22\n")
+        wait_until(lambda: self.ask(port, "another-token-22", "b") == 201, "the new token counts")
+        self.assertEqual(self.ask(port, "the-first-token-1", "c"), 401)
+        self.assertIn(b"read the token file again, as it has changed: ", process.stderr.readline())
+        # What cannot be used leaves the last one.
+        file.write_text("short\n")
+        refused = concurrent.futures.ThreadPoolExecutor(1).submit(process.stderr.readline)
+        wait_until(lambda: self.ask(port, "another-token-22", "b") != 401 and refused.done(), "the file is refused")
+        self.assertIn(b"the tokens from before stay in force: the token file", refused.result())
+        self.assertEqual(self.ask(port, "another-token-22", "d"), 201)
 
     def test_what_would_protect_nothing_is_refused(self):
         for arguments, word in [

@@ -121,7 +121,8 @@ int serve(const ServeFlags& flags) {
   require_shared(*access.store, flags.unshared_store);
   // Every user of this host can connect to a loopback address.
   const auto made = !on_socket && flags.token_file.empty() ? std::make_unique<MadeTokenFile>() : nullptr;
-  const AdminToken token(made ? made->path() : flags.token_file, "--token-file");
+  AdminToken token(made ? made->path() : flags.token_file, "--token-file");
+  token.follow();
 
   const Metrics metrics;
   const auto recent = std::make_shared<RecentEvents>();

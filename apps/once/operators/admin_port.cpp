@@ -63,6 +63,8 @@ AdminPort::AdminPort(const AdminFlags& flags, const StoreAccess& access, Engine&
     : made_(needs_token(flags) ? std::make_unique<MadeTokenFile>() : nullptr),
       token_(made_ ? made_->path() : flags.token_file, "--admin-token-file"),
       metrics_token_(flags.metrics_token_file, "--metrics-token-file") {
+  token_.follow();
+  metrics_token_.follow();
   std::string host = console_host(flags.console_origin, token_.is_set());
   if (flags.address.empty()) return;
   const proxy::Address address = parse_admin(flags.address, "--admin");

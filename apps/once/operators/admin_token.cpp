@@ -20,6 +20,7 @@
 
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
+#include "output/report.hpp"
 #include "platform/file.hpp"
 #include "text/hex.hpp"
 
@@ -161,9 +162,45 @@ AdminToken::AdminToken(std::string file, std::string flag) : file_(std::move(fil
 
 void AdminToken::reload() {
   if (file_.empty()) return;
+  const Stamp read = stamp();
   std::vector<KnownToken> tokens = tokens_of(file_);
   const std::lock_guard lock(mutex_);
   tokens_ = std::move(tokens);
+  known_ = read;
+}
+
+AdminToken::Stamp AdminToken::stamp() const noexcept {
+  struct stat file {};
+  if (stat(file_.c_str(), &file) != 0) return {};
+  return {static_cast<std::int64_t>(file.st_dev),
+          static_cast<std::int64_t>(file.st_ino),
+          file.st_size,
+          file.st_mtim.tv_sec,
+          file.st_mtim.tv_nsec,
+          file.st_ctim.tv_sec,
+          file.st_ctim.tv_nsec};
+}
+
+void AdminToken::catch_up() const {
+  if (!follows_) return;
+  const Stamp now = stamp();
+  if (now == known_) return;
+  constexpr std::chrono::seconds rest{1};
+  const auto uptime = std::chrono::steady_clock::now();
+  if (now != changing_) {
+    changing_ = now;
+    changing_since_ = uptime;
+  }
+  // Its times are the wall clock's, which may have been set back since.
+  const auto changed_at = std::chrono::system_clock::from_time_t(now[5]);
+  if (uptime - changing_since_ < rest && std::chrono::system_clock::now() - changed_at < 2 * rest) return;
+  known_ = now;
+  try {
+    tokens_ = tokens_of(file_);
+    say("read the token file again, as it has changed: " + file_);
+  } catch (const Exception& error) {
+    say("the tokens from before stay in force: " + std::string(error.what()), LogLevel::err);
+  }
 }
 
 // Compares digests, and all of them, so that the time reveals neither length nor content.
@@ -171,6 +208,7 @@ std::optional<KnownToken> AdminToken::find(std::string_view token) const {
   const Sha256 digest = sha256(token);
   std::optional<KnownToken> found;
   const std::lock_guard lock(mutex_);
+  catch_up();
   for (const KnownToken& one : tokens_) {
     if (CRYPTO_memcmp(one.digest.data(), digest.data(), digest.size()) == 0) found = one;
   }
@@ -179,6 +217,7 @@ std::optional<KnownToken> AdminToken::find(std::string_view token) const {
 
 bool AdminToken::has(const KnownToken& token) const {
   const std::lock_guard lock(mutex_);
+  catch_up();
   return std::ranges::find(tokens_, token) != tokens_.end();
 }
 

@@ -1,6 +1,9 @@
 // Who may use the operators' API and the metrics: clients with the token or, without one, programs on this host.
 #pragma once
 
+#include <array>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,6 +54,10 @@ class AdminToken {
   AdminToken(std::string file, std::string flag);
 
   void reload();  // Reads it again. If it throws, the tokens are unchanged.
+  // From now on whoever asks for a token makes this look whether the file is another one. It is read then, a second
+  // after it changed, as it may be half written. If that fails, the tokens stay; standard error has a line either way.
+  // Call it before other threads use this.
+  void follow() noexcept { follows_ = true; }
   [[nodiscard]] bool is_set() const noexcept { return !file_.empty(); }
   // Empty: it is none of the tokens.
   [[nodiscard]] std::optional<KnownToken> find(std::string_view token) const;
@@ -64,10 +71,19 @@ class AdminToken {
                                                    std::optional<KnownToken>* bearer = nullptr) const;
 
  private:
+  // Which file it is, and when it was changed: all zero if there is none.
+  using Stamp = std::array<std::int64_t, 7>;
+  Stamp stamp() const noexcept;
+  void catch_up() const;  // With the lock.
+
   const std::string file_;
   const std::string flag_;
+  bool follows_ = false;
   mutable std::mutex mutex_;
-  std::vector<KnownToken> tokens_;
+  mutable std::vector<KnownToken> tokens_;
+  mutable Stamp known_{};                                         // What was read, or refused.
+  mutable Stamp changing_{};                                      // Another one, ...
+  mutable std::chrono::steady_clock::time_point changing_since_;  // ... first seen then.
 };
 
 }  // namespace once::cli
