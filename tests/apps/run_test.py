@@ -31,6 +31,17 @@ class Replay(Case):
         self.assertEqual(self.runs(), 1)
         self.assertEqual(self.show("k")["state"], "failed")
 
+    def test_a_command_that_wants_a_terminal(self):
+        script = "test -t 1 && test -t 2 && ! test -t 0 && echo terminal; stty size <&1; echo error >&2; exit 3"
+        for _ in range(2):
+            done = self.once("run", "--tty", "--key", "k", "--", "sh", "-c", script, stdin=subprocess.DEVNULL)
+            self.expect(done, 3, b"terminal\n24 80\nerror\n")
+            self.assertEqual(done.stderr, b"")
+        # All of it, also what comes from a process that outlives the command.
+        many = self.once("run", "--tty", "--key", "many", "--output-wait", "60s", "--", "sh", "-c",
+                         "seq 1 100000; (sleep 0.1; echo late) & echo end")
+        self.expect(many, 0, b"".join(b"%d\n" % n for n in range(1, 100001)) + b"end\nlate\n")
+
     def test_drained_input_spares_the_producer(self):
         script = 'seq 1 200000 | "$0" run --key k "$@" -- sh -c "cat >/dev/null; echo done"; echo "${PIPESTATUS[*]}"'
         for flags, ends in (((), "0 0"), ((), "141 0"), (("--drain-input",), "0 0")):

@@ -77,6 +77,7 @@ struct RunOptions : WorkOptions {
   bool drain_input = false;
   bool no_sweep = false;
   bool survive = false;
+  bool terminal = false;
   bool verbose = false;
   bool unshared_store = false;
 };
@@ -527,6 +528,7 @@ class Run {
     supervise.command = command_;
     supervise.input = input_.spool ? input_.spool.get() : STDIN_FILENO;
     supervise.survive = options_.survive;
+    supervise.terminal = options_.terminal;
     supervise.end_when_lost = options_.on_lost == "kill";
     supervise.grace = plan_.grace;
     supervise.output_wait = plan_.output_wait;
@@ -1014,6 +1016,10 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "A name that makes ONCE_DERIVED_KEY differ from keys derived with other names")
       ->capture_default_str();
   run->add_flag("--survive", options->survive, "Let the command keep running if once is killed with SIGKILL");
+  run->add_flag(
+      "--tty", options->terminal,
+      "Give the command a terminal for its output, as it has without once: colours, progress, lines at once.\n"
+      "Its standard error is kept and replayed as part of standard output then");
   add_unshared_store(*run, options->unshared_store);
   run->add_option("--metrics-file", options->metrics_file,
                   "Write how this run ended to a file for node_exporter's textfile collector, as in run.prom");

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,14 +39,42 @@ constexpr std::size_t blocking_write_bytes = 4096;  // PIPE_BUF: the room in a p
 
 Uptime boottime_left(Uptime until) { return std::max(until - system_clock()->uptime(), Uptime{0}); }
 
-// One stream of the command: copies its pipe to the recorder and to our own stream.
+// A terminal of its own, as large as ours. It leaves line ends as they are, as a pipe does.
+void open_terminal(Fd& reader, Fd& writer) {
+  winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  for (const int ours : {STDOUT_FILENO, STDERR_FILENO, STDIN_FILENO}) {
+    winsize seen{};
+    if (ioctl(ours, TIOCGWINSZ, &seen) != 0 || seen.ws_col == 0) continue;
+    size = seen;
+    break;
+  }
+  int ends[2] = {-1, -1};
+  if (openpty(&ends[0], &ends[1], nullptr, nullptr, &size) != 0) fail("open a terminal for the command (--tty)");
+  reader.reset(ends[0]);
+  writer.reset(ends[1]);
+  termios settings{};
+  if (tcgetattr(writer.get(), &settings) != 0) fail("set up the command's terminal");
+  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
+  settings.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  if (tcsetattr(writer.get(), TCSANOW, &settings) != 0) fail("set up the command's terminal");
+  for (const int end : ends) {
+    if (fcntl(end, F_SETFD, FD_CLOEXEC) != 0) fail("set up the command's terminal");
+  }
+}
+
+// One stream of the command: copies its pipe, or terminal, to the recorder and to our own stream.
 class Pump {
  public:
-  Pump(Stream stream, int target) : stream_(stream), target_(target), buffer_(chunk_bytes, '\0') {
-    int ends[2] = {-1, -1};
-    if (pipe2(ends, O_CLOEXEC) != 0) fail("create a pipe");
-    reader_.reset(ends[0]);
-    writer_.reset(ends[1]);
+  Pump(Stream stream, int target, bool terminal = false)
+      : stream_(stream), target_(target), buffer_(chunk_bytes, '\0') {
+    if (terminal) {
+      open_terminal(reader_, writer_);
+    } else {
+      int ends[2] = {-1, -1};
+      if (pipe2(ends, O_CLOEXEC) != 0) fail("create a pipe");
+      reader_.reset(ends[0]);
+      writer_.reset(ends[1]);
+    }
     if (fcntl(reader_.get(), F_SETFL, O_NONBLOCK) != 0) fail("set up a pipe");
     struct stat kind {};
     if (fstat(target, &kind) != 0) {
@@ -86,7 +116,7 @@ class Pump {
     if (!reader_ || pending()) return false;
     const ssize_t count = read(reader_.get(), buffer_.data(), buffer_.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (count <= 0) {
+    if (count <= 0) {  // EIO: nobody has the terminal open any more.
       reader_.reset();
       return false;
     }
@@ -210,7 +240,7 @@ class Supervision final : public PreparedCommand {
         environment_(
             SharedEnvironment::room_for(options_.environment.empty() ? environment_with({}) : options_.environment) +
             room_for_ours),
-        output_(Stream::output, STDOUT_FILENO),
+        output_(Stream::output, STDOUT_FILENO, options_.terminal),
         error_(Stream::error, STDERR_FILENO) {
     prepare();
   }
@@ -250,7 +280,7 @@ class Supervision final : public PreparedCommand {
     guard.waits = true;
     guard.input = options_.input;
     guard.output = output_.writer();
-    guard.error = error_.writer();
+    guard.error = options_.terminal ? output_.writer() : error_.writer();
     guard.output_reader = output_.reader();
     guard.error_reader = error_.reader();
     guard.signal_mask = signals_.old_mask();

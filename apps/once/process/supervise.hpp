@@ -25,6 +25,7 @@ struct SuperviseOptions {
   std::vector<std::string> environment;  // "NAME=value", all of it.
   int input = 0;
   bool survive = false;       // See GuardOptions.
+  bool terminal = false;      // Its standard output and error are one terminal, whose output is standard output's.
   bool take_signals = true;   // Take signals from `signals` and forward them. If false, several commands may be
                               // supervised at once, each on a thread that lives as long as its command.
   bool end_when_lost = true;  // End the command when its claim is lost, or in time before.
@@ -73,7 +74,7 @@ class PreparedCommand {
   virtual Supervised run(Recorder& recorder) = 0;
 };
 
-// Uses `command`, `input`, `survive` and `grace`; the other options may follow. Throws Exception(unavailable).
+// Uses `command`, `input`, `survive`, `terminal` and `grace`; the other options may follow. Throws Exception(unavailable).
 std::unique_ptr<PreparedCommand> prepare_command(SuperviseOptions options, Signals& signals);
 
 // Both at once.
