@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -27,233 +29,124 @@ namespace {
 using Steady = std::chrono::steady_clock;
 
 constexpr Millis least_skew{2'000};
+constexpr std::size_t most_record_bytes = std::size_t{16} * 1024 * 1024;  // Of either kind. The engine asks once.
+constexpr Millis least_pause{100};                                        // Between two looks, also if much is refused.
+// Operations that began before the change have the first store's time in their leases and tokens.
+constexpr Millis most_apart{1'000};
 
 // Put before the cursors of lists of the second store. A list of the first one goes on there: it no longer changes.
 constexpr char of_second = '>';
 
-// Who asks whether the records have moved: it gets the store to use now, or null with the reason.
-using Told = Callback<void(Store* to, const std::string& why_not)>;
-
-// What the completions of the first store share with the thread that looks. It outlives the store.
-struct Asked {
-  const unsigned process = forks();
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Told> waiting;
-  std::string why_not;
-  Steady::time_point next_look;
-  std::thread::id thread;  // Of none: it does not run.
-  bool ended = false;
-  std::function<std::thread()> start;  // Throws Exception.
-  std::function<void(const std::string& name)> when_moved;
-
-  [[nodiscard]] bool is_forked() const noexcept { return forks() != process; }
-};
-
-// Answers at once, or from the thread.
-void ask(Asked& asked, Told told) {
-  if (asked.is_forked()) return told(nullptr, "");  // The thread is the parent's.
-  std::unique_lock lock(asked.mutex);
-  std::string why_not = asked.why_not;
-  if (!asked.ended && Steady::now() >= asked.next_look) {
-    try {
-      if (asked.thread == std::thread::id()) {
-        std::thread thread = asked.start();
-        asked.thread = thread.get_id();
-        thread.detach();
-      }
-      asked.waiting.push_back(std::move(told));
-      asked.changed.notify_all();
-      return;
-    } catch (const Exception& error) {
-      why_not = " (whether it has moved is not known: " + std::string(error.what()) + ")";
-    }
-  }
-  lock.unlock();
-  told(nullptr, why_not);
+Millis apart(const StoreTime& one, const StoreTime& other) {
+  return std::chrono::abs(std::chrono::ceil<Millis>(one.now - other.now)) + one.error + other.error;
 }
 
-class MovingStore final : public Store {
+// Both stores, and what looks whether the records have moved: a thread, with which the first store's completions and
+// the caller's object share this.
+class Pair {
  public:
-  MovingStore(std::unique_ptr<Store> from, std::function<std::unique_ptr<Store>()> open_to, Millis look_every)
+  Pair(std::unique_ptr<Store> from, std::function<std::unique_ptr<Store>()> open_to, Millis look_every)
       : from_(std::move(from)), open_to_(std::move(open_to)), look_every_(look_every) {
-    if (from_->gate() == nullptr) {
-      throw Exception(ErrorKind::misuse, from_->name() +
-                                             " cannot be moved while programs use it: only stores in SQLite and "
-                                             "PostgreSQL can");
-    }
-    asked_->start = [this] { return start_thread_of(from_->name(), [this, asked = asked_] { work(*asked); }); };
-    asked_->why_not = look();
-  }
-  MovingStore(const MovingStore&) = delete;
-  MovingStore& operator=(const MovingStore&) = delete;
-
-  ~MovingStore() override {
-    if (!asked_->is_forked()) {
-      std::unique_lock lock(asked_->mutex);
-      asked_->ended = true;
-      asked_->changed.notify_all();
-      // On the thread itself, somebody whom it told has dropped the store.
-      if (asked_->thread != std::this_thread::get_id()) {
-        asked_->changed.wait(lock, [this] { return asked_->thread == std::thread::id(); });
-      }
-    }
-    from_.reset();  // Ends its operations. Nothing of theirs reaches the other store now.
+    why_not_ = look(true);
   }
 
-  void insert(RecordPtr record, Done done) override {
-    write(std::move(done),
-          [record = std::move(record)](Store& store, Done answered) { store.insert(record, std::move(answered)); });
+  [[nodiscard]] Store& from() const noexcept { return *from_; }
+  [[nodiscard]] Store* to() const noexcept { return in_use_.load(std::memory_order_acquire); }
+  [[nodiscard]] Store& in_use() const noexcept {
+    Store* const second = to();
+    return second != nullptr ? *second : *from_;
   }
-  void replace(RecordPtr record, Seen seen, Done done) override {
-    write(std::move(done), [record = std::move(record), seen](Store& store, Done answered) {
-      store.replace(record, seen, std::move(answered));
-    });
-  }
-  void replace_with(RecordPtr record, Seen seen, std::shared_ptr<const Companion> companion, Done done) override {
-    write(std::move(done),
-          [record = std::move(record), seen, companion = std::move(companion)](Store& store, Done answered) {
-            store.replace_with(record, seen, companion, std::move(answered));
-          });
-  }
-  void remove(std::string key, Seen seen, Done done) override {
-    write(std::move(done),
-          [key = std::move(key), seen](Store& store, Done answered) { store.remove(key, seen, std::move(answered)); });
-  }
-
-  void get(std::string key, Done done) override {
-    if (Store* const to = to_in_use()) return to->get(std::move(key), std::move(done));
-    from_->get(std::move(key), [done = std::move(done)](Answer answer) mutable {
-      answer.place = 0;
-      done(std::move(answer));
-    });
-  }
-
-  void list(ListQuery query, Callback<void(ListPage)> done) override {
-    if (!query.cursor.empty()) {
-      const bool in_second = query.cursor.front() == of_second;
-      if (in_second) query.cursor.erase(0, 1);
-      Store* const to = to_in_use();
-      if (in_second && to != nullptr) return list_second(*to, std::move(query), std::move(done));
-      return from_->list(std::move(query), std::move(done));
-    }
-    if (Store* const to = to_in_use()) return list_second(*to, std::move(query), std::move(done));
-    ask(*asked_, [this, asked = asked_, query = std::move(query), done = std::move(done)](Store* to,
-                                                                                          const std::string&) mutable {
-      if (to != nullptr) return list_second(*to, std::move(query), std::move(done));
-      if (has_ended(*asked)) return done({.error = Error{ErrorKind::unavailable, "the store was closed"}});
-      from_->list(std::move(query), std::move(done));
-    });
-  }
-
-  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
-    if (Store* const to = to_in_use()) return to->sweep(now, limit, std::move(done));
-    from_->sweep(now, limit, [asked = asked_, now, limit, done = std::move(done)](SweepAnswer answer) mutable {
-      if (!answer.error || answer.error->kind != ErrorKind::misuse) return done(std::move(answer));
-      ask(*asked, [now, limit, answer = std::move(answer), done = std::move(done)](Store* to,
-                                                                                   const std::string& why_not) mutable {
-        if (to != nullptr) return to->sweep(now, limit, std::move(done));
-        answer.error->message += why_not;
-        done(std::move(answer));
-      });
-    });
-  }
-
-  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return in_use().time(); }
-  [[nodiscard]] std::optional<StoreTime> time_at(const Clock& clock, Uptime uptime) const noexcept override {
-    return in_use().time_at(clock, uptime);
-  }
-  [[nodiscard]] Capabilities capabilities() const noexcept override {
-    Capabilities can = in_use().capabilities();
-    can.hands_out = false;
-    can.has_finish_function = false;
-    can.default_skew = std::max(can.default_skew, least_skew);
-    return can;
-  }
-  [[nodiscard]] std::string name() const override { return in_use().name(); }
-  [[nodiscard]] Store* below() const noexcept override { return &in_use(); }
-  [[nodiscard]] StoreGate* gate() noexcept override { return in_use().gate(); }
+  // What is added to the error of the second store's time.
+  [[nodiscard]] Millis error() const noexcept { return to() != nullptr ? apart_ : Millis{0}; }
 
   void when_moved(std::function<void(const std::string& name)> told) {
-    const std::lock_guard lock(asked_->mutex);
-    if (to_in_use() == nullptr) asked_->when_moved = std::move(told);
+    const std::lock_guard lock(mutex_);
+    if (to() == nullptr) when_moved_ = std::move(told);
+  }
+
+  // While one exists, this thread runs a completion of the first store, which may drop the caller's object.
+  class Completing {
+   public:
+    explicit Completing(const Pair& pair) noexcept : before_(std::exchange(innermost_, &pair)) {}
+    Completing(const Completing&) = delete;
+    Completing& operator=(const Completing&) = delete;
+    ~Completing() { innermost_ = before_; }
+    [[nodiscard]] static bool is_of(const Pair& pair) noexcept { return innermost_ == &pair; }
+
+   private:
+    const Pair* before_;
+    static thread_local const Pair* innermost_;
+  };
+
+  // The first store has refused something: looks soon. Why the second was not used at the last look.
+  std::string refused() {
+    if (is_forked()) return {};
+    const std::lock_guard lock(mutex_);
+    if (!ended_ && to() == nullptr) {
+      is_woken_ = true;
+      changed_.notify_all();
+    }
+    return why_not_;
+  }
+
+  // The thread, until end() or the change.
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (!ended_ && to() == nullptr) {
+      const auto until = Steady::now() + look_every_;
+      changed_.wait_for(lock, std::min(least_pause, look_every_), [&] { return ended_; });
+      changed_.wait_until(lock, until, [&] { return ended_ || is_woken_; });
+      if (ended_) break;
+      is_woken_ = false;
+      is_looking_ = true;
+      lock.unlock();
+      std::string why_not = look(false);
+      lock.lock();
+      is_looking_ = false;
+      changed_.notify_all();
+      why_not_ = std::move(why_not);
+    }
+    if (to() != nullptr && when_moved_ && !ended_) {
+      const auto told = std::move(when_moved_);
+      const std::string name = to()->name();
+      lock.unlock();
+      told(name);
+      lock.lock();
+    }
+    if (!is_left_) return;
+    lock.unlock();
+    destroy_stores();
+  }
+
+  // The caller's object is gone. Waits for a look that is under way, and ends the stores. A completion does not wait,
+  // as the look may wait for that: the thread ends the stores then.
+  void end() {
+    if (!is_forked()) {
+      std::unique_lock lock(mutex_);
+      ended_ = true;
+      changed_.notify_all();
+      if (is_looking_ && Completing::is_of(*this)) {
+        is_left_ = true;
+        return;
+      }
+      changed_.wait(lock, [&] { return !is_looking_; });
+    }
+    destroy_stores();
   }
 
  private:
-  [[nodiscard]] Store* to_in_use() const noexcept { return in_use_.load(std::memory_order_acquire); }
-  [[nodiscard]] Store& in_use() const noexcept {
-    Store* const to = to_in_use();
-    return to != nullptr ? *to : *from_;
-  }
+  [[nodiscard]] bool is_forked() const noexcept { return forks() != process_; }  // The thread is the parent's.
 
-  // What was certainly not written because the store takes no such write is tried again in the other store.
-  template <class Call>
-  void write(Done done, Call call) {
-    if (Store* const to = to_in_use()) return call(*to, std::move(done));
-    Call again = call;
-    call(*from_, [asked = asked_, again = std::move(again), done = std::move(done)](Answer answer) mutable {
-      answer.place = 0;  // A hint for this store only.
-      const bool maybe_moved = answer.status == AnswerStatus::failed && answer.error.kind == ErrorKind::misuse &&
-                               !answer.unfit && !answer.declined;
-      if (!maybe_moved) return done(std::move(answer));
-      ask(*asked, [again = std::move(again), answer = std::move(answer), done = std::move(done)](
-                      Store* to, const std::string& why_not) mutable {
-        if (to != nullptr) return again(*to, std::move(done));
-        answer.error.message += why_not;
-        done(std::move(answer));
-      });
-    });
-  }
-
-  static void list_second(Store& to, ListQuery query, Callback<void(ListPage)> done) {
-    to.list(std::move(query), [done = std::move(done)](ListPage page) mutable {
-      if (!page.cursor.empty()) page.cursor.insert(0, 1, of_second);
-      done(std::move(page));
-    });
-  }
-
-  static bool has_ended(Asked& asked) {
-    if (asked.is_forked()) return false;
-    const std::lock_guard lock(asked.mutex);
-    return asked.ended;
-  }
-
-  // Runs as long as the store exists, once somebody has asked. Any of those whom it tells may drop the store.
-  void work(Asked& asked) {
-    std::unique_lock lock(asked.mutex);
-    while (!asked.ended) {
-      asked.changed.wait(lock, [&] { return asked.ended || !asked.waiting.empty(); });
-      if (asked.ended) break;
-      std::vector<Told> told = std::exchange(asked.waiting, {});
-      lock.unlock();
-      const std::string why_not = look();
-      Store* const to = to_in_use();
-      lock.lock();
-      asked.why_not = why_not;
-      if (to != nullptr && asked.when_moved) std::exchange(asked.when_moved, nullptr)(to->name());
-      if (to == nullptr) asked.next_look = Steady::now() + look_every_;
-      for (Told& each : told) {
-        Store* const use = asked.ended ? nullptr : to;
-        lock.unlock();
-        each(use, why_not);
-        lock.lock();
-      }
-    }
-    for (Told& each : std::exchange(asked.waiting, {})) {
-      lock.unlock();
-      each(nullptr, "");
-      lock.lock();
-    }
-    asked.thread = {};
-    asked.changed.notify_all();
-  }
-
-  // Uses the other store if the move is over. Otherwise returns why not, to be put after what the first one said.
-  std::string look() {
-    if (to_in_use() != nullptr) return {};
+  // Uses the second store if the move is over. Otherwise returns why not, to be put after what the first one said.
+  std::string look(bool first) {
+    GateMark mark;
     try {
-      const GateMark mark = from_->gate()->mark();
-      if (mark.gate != Gate::closed) return {};
+      mark = from_->gate()->mark();
+    } catch (const std::exception& error) {
+      return " (whether it has moved is not known: " + std::string(error.what()) + ")";
+    }
+    if (mark.gate != Gate::closed) return {};
+    try {
       if (to_ == nullptr) to_ = open_to_();
       StoreGate* const gate = to_->gate();
       const GateMark other = gate == nullptr ? GateMark() : gate->mark();
@@ -264,19 +157,143 @@ class MovingStore final : public Store {
       // It answers, and its time is known from now on.
       const Answer answer = blocking::get(*to_, Key("once", "what time is it").stored());
       if (answer.status == AnswerStatus::failed) throw Exception(answer.error);
+      const std::optional<StoreTime> before = from_->time();
+      const std::optional<StoreTime> now = to_->time();
+      if (!first && before && now) apart_ = apart(*before, *now);
+      if (apart_ > most_apart) {
+        return " (the clocks of both stores are up to " + std::to_string(apart_.count()) +
+               " ms apart, so a running program cannot change over: restart it)";
+      }
       in_use_.store(to_.get(), std::memory_order_release);
       return {};
-    } catch (const Exception& error) {
+    } catch (const std::exception& error) {
       return " (the store that it moves to cannot be used yet: " + std::string(error.what()) + ")";
     }
   }
 
+  // The first one ends its operations.
+  void destroy_stores() {
+    from_.reset();
+    to_.reset();
+  }
+
+  const unsigned process_ = forks();
   std::unique_ptr<Store> from_;
   const std::function<std::unique_ptr<Store>()> open_to_;
   const Millis look_every_;
   std::unique_ptr<Store> to_;            // Only for look() until it is in use.
+  Millis apart_{0};                      // The same.
   std::atomic<Store*> in_use_{nullptr};  // to_, once the records have moved.
-  const std::shared_ptr<Asked> asked_ = std::make_shared<Asked>();
+
+  std::mutex mutex_;  // Guards the following members.
+  std::condition_variable changed_;
+  std::string why_not_;
+  std::function<void(const std::string& name)> when_moved_;
+  bool is_woken_ = false;
+  bool is_looking_ = false;
+  bool ended_ = false;    // The caller's object is gone.
+  bool is_left_ = false;  // The thread destroys the stores.
+};
+
+thread_local const Pair* Pair::Completing::innermost_ = nullptr;
+
+class MovingStore final : public Store {
+ public:
+  MovingStore(std::unique_ptr<Store> from, std::function<std::unique_ptr<Store>()> open_to, Millis look_every) {
+    if (from->gate() == nullptr) {
+      throw Exception(ErrorKind::misuse, from->name() +
+                                             " cannot be moved while programs use it: only stores in SQLite and "
+                                             "PostgreSQL can");
+    }
+    pair_ = std::make_shared<Pair>(std::move(from), std::move(open_to), look_every);
+    start_thread_of(pair_->from().name(), [pair = pair_] { pair->work(); }).detach();
+  }
+  MovingStore(const MovingStore&) = delete;
+  MovingStore& operator=(const MovingStore&) = delete;
+  ~MovingStore() override { pair_->end(); }
+
+  void insert(RecordPtr record, Done done) override {
+    if (Store* const to = pair_->to()) return to->insert(std::move(record), std::move(done));
+    pair_->from().insert(std::move(record), of_first(std::move(done)));
+  }
+  void replace(RecordPtr record, Seen seen, Done done) override {
+    if (Store* const to = pair_->to()) return to->replace(std::move(record), seen, std::move(done));
+    pair_->from().replace(std::move(record), seen, of_first(std::move(done)));
+  }
+  void replace_with(RecordPtr /*record*/, Seen /*seen*/, std::shared_ptr<const Companion> /*companion*/,
+                    Done done) override {
+    done(Answer::decline(ErrorKind::misuse,
+                         name() + " moves (moves_to=), and the rows that are to be committed together with a result do "
+                                  "not. Stop such programs for the move, and give them the URL of one store"));
+  }
+  void remove(std::string key, Seen seen, Done done) override {
+    if (Store* const to = pair_->to()) return to->remove(std::move(key), seen, std::move(done));
+    pair_->from().remove(std::move(key), seen, of_first(std::move(done)));
+  }
+  void get(std::string key, Done done) override {
+    if (Store* const to = pair_->to()) return to->get(std::move(key), std::move(done));
+    pair_->from().get(std::move(key), of_first(std::move(done)));
+  }
+
+  void list(ListQuery query, Callback<void(ListPage)> done) override {
+    Store* const to = pair_->to();
+    if (to == nullptr || (!query.cursor.empty() && query.cursor.front() != of_second)) {
+      return pair_->from().list(std::move(query), [pair = pair_, done = std::move(done)](ListPage page) mutable {
+        const Pair::Completing completing(*pair);
+        done(std::move(page));
+      });
+    }
+    if (!query.cursor.empty()) query.cursor.erase(0, 1);
+    to->list(std::move(query), [done = std::move(done)](ListPage page) mutable {
+      if (!page.cursor.empty()) page.cursor.insert(0, 1, of_second);
+      done(std::move(page));
+    });
+  }
+
+  void sweep(Time now, std::size_t limit, Callback<void(SweepAnswer)> done) override {
+    if (Store* const to = pair_->to()) return to->sweep(now, limit, std::move(done));
+    pair_->from().sweep(now, limit, [pair = pair_, done = std::move(done)](SweepAnswer answer) mutable {
+      const Pair::Completing completing(*pair);
+      done(std::move(answer));
+    });
+  }
+
+  [[nodiscard]] std::optional<StoreTime> time() const noexcept override { return widened(pair_->in_use().time()); }
+  [[nodiscard]] std::optional<StoreTime> time_at(const Clock& clock, Uptime uptime) const noexcept override {
+    return widened(pair_->in_use().time_at(clock, uptime));
+  }
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    Capabilities can = pair_->in_use().capabilities();
+    can.max_record_bytes = std::min(can.max_record_bytes, most_record_bytes);
+    can.hands_out = false;
+    can.has_finish_function = false;
+    can.default_skew = std::max(can.default_skew, least_skew);
+    return can;
+  }
+  [[nodiscard]] std::string name() const override { return pair_->in_use().name(); }
+  [[nodiscard]] Store* below() const noexcept override { return &pair_->in_use(); }
+  [[nodiscard]] StoreGate* gate() noexcept override { return pair_->in_use().gate(); }
+
+  void when_moved(std::function<void(const std::string& name)> told) { pair_->when_moved(std::move(told)); }
+
+ private:
+  [[nodiscard]] std::optional<StoreTime> widened(std::optional<StoreTime> time) const noexcept {
+    if (time) time->error += pair_->error();
+    return time;
+  }
+
+  [[nodiscard]] Done of_first(Done done) const {
+    return [pair = pair_, done = std::move(done)](Answer answer) mutable {
+      const Pair::Completing completing(*pair);
+      answer.place = 0;  // A hint for this store only.
+      const bool may_have_moved = answer.status == AnswerStatus::failed && answer.error.kind == ErrorKind::misuse &&
+                                  !answer.unfit && !answer.declined;
+      if (may_have_moved) answer.error.message += pair->refused();
+      done(std::move(answer));
+    };
+  }
+
+  std::shared_ptr<Pair> pair_;
 };
 
 }  // namespace

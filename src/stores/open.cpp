@@ -127,7 +127,14 @@ Sealing take_sealing(Url& url, Of of) {
 }
 
 // Opens the store that moves_to= names, which stands in the first one's URL. A malformed URL is refused now.
-std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string text) {
+std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string_view text) {
+  const std::size_t at = first.text().find("moves_to=");
+  const std::string_view rest = std::string_view(first.text()).substr(at);
+  if (rest.find('&') != std::string_view::npos && rest.substr(0, rest.find('&')).find('?') != std::string_view::npos) {
+    first.refuse(
+        "after moves_to= with a '?' a parameter could belong to either URL: put moves_to= last, and write '&' "
+        "in it as %26; or write its '?' as %3F");
+  }
   const Url given(text, "URL of moves_to=");
   for (const char* const of_both : {"offload", "seal", "seal_command", "read_clear", "write_clear"}) {
     if (given.has(of_both)) {
@@ -135,16 +142,12 @@ std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string tex
     }
   }
   if (given.has("moves_to")) given.refuse("moves_to= stands in the URL of the first store only");
-  const auto add = [&](std::string_view name, const char* value) {
-    if (given.has(name)) return;
-    text += (text.find('?') == std::string::npos ? "?" : "&") + std::string(name) + "=" + value;
-  };
-  if (first.flag("write_clear").value_or(false)) add("write_clear", "1");
-  if (given.scheme() == "sqlite") {
-    add("create", "0");  // A move makes it.
-    if (first.flag("read_only").value_or(false)) add("read_only", "1");
+  Url next = given;
+  if (first.flag("write_clear").value_or(false)) next.add("write_clear", "1");
+  if (next.scheme() == "sqlite") {
+    if (!next.has("create")) next.add("create", "0");  // A move makes it.
+    if (first.flag("read_only").value_or(false) && !next.has("read_only")) next.add("read_only", "1");
   }
-  const Url next(text, "URL of moves_to=");
   Url trial = next;
 #if ONCE_SQLITE
   if (next.scheme() == "sqlite") {
@@ -169,8 +172,10 @@ std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string tex
 
 std::unique_ptr<Store> open_sealed_store(Url& url, Sealing sealing) {
   std::unique_ptr<Store> store;
-  if (auto next = url.take_text("moves_to")) {
-    auto open_next = opener(url, *std::move(next));
+  if (const auto next = url.take_text("moves_to")) {
+    auto open_next = opener(url, *next);
+    // A new first file, where the old one has been deleted after its move, would be open and know nothing.
+    if (url.scheme() == "sqlite" && !url.has("create")) url.add("create", "0");
     store = stores::make_moving_store(open_with(stores_by_scheme, url), std::move(open_next));
   } else {
     store = open_with(stores_by_scheme, url);

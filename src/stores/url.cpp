@@ -21,8 +21,15 @@ std::optional<std::pair<std::uint64_t, std::string_view>> leading_number(std::st
   return std::pair(value, text.substr(static_cast<std::size_t>(end - text.data())));
 }
 
-// scheme://user:password@host, and the parameter password=.
+// scheme://user:password@host, and the parameter password=. A URL in a parameter is left out as a whole: its own
+// password may be written in many ways.
 std::string without_password(std::string url) {
+  for (const std::string_view name : {"moves_to=", "offload="}) {
+    const std::size_t found = url.find(name);
+    if (found == std::string::npos) continue;
+    const std::size_t begin = found + name.size();
+    url.replace(begin, std::min(url.find('&', begin), url.size()) - begin, "***");
+  }
   const std::size_t slashes = url.find("://");
   if (slashes != std::string::npos) {
     const std::size_t user = slashes + 3;

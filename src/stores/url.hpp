@@ -22,6 +22,8 @@ class Url {
   [[nodiscard]] const std::string& scheme() const noexcept { return scheme_; }  // Without the colon.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }      // Decoded.
 
+  void add(std::string name, std::string value) { parameters_.emplace_back(std::move(name), std::move(value)); }
+
   // Each removes and returns the parameter; empty if it was not given.
   std::optional<std::string> take_text(std::string_view name);
   std::optional<bool> take_flag(std::string_view name);

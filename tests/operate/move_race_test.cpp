@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -233,12 +234,13 @@ class World {
  private:
   // As a caller that asks again when it was refused.
   void begin_once(const std::function<void()>& turn, std::size_t who) {
-    const auto program = stores::make_moving_store(
-        std::make_unique<Opened>(sources_[0], turn),
-        [this, turn] { return std::make_unique<Opened>(targets_[0], turn); }, Millis{0});
     Record record = plain_record("three");
     record.owner = owner_of(static_cast<std::uint8_t>(10 + who));
     for (int tries = 0; tries < 3; ++tries) {
+      // It looks when it is made. Its thread looks too late to take part.
+      const auto program = stores::make_moving_store(
+          std::make_unique<Opened>(sources_[0], turn),
+          [this, turn] { return std::make_unique<Opened>(targets_[0], turn); }, std::chrono::hours(1));
       const Answer answer = blocking::insert(*program, record);
       if (answer.status == AnswerStatus::done) ++begun_;
       if (answer.status != AnswerStatus::failed) return;

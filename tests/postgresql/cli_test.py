@@ -6,6 +6,7 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "apps"), str(ROOT / "real_servers")]
@@ -157,6 +158,19 @@ class Commands(Case):
         self.do("ls")
         with self.assertRaisesRegex(RuntimeError, "permission denied"):
             self.psql("UPDATE once.records SET state = 1", user="pay")
+        # It tells how large the store is, too.
+        server = self.start("serve", "--listen", f"unix:{self.dir}/socket", "--admin", "0", "--stats-interval", "1s")
+        port = int(server.stderr.readline().split()[-1])
+
+        def size():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
+                lines = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#"))
+            return lines.get("once_store_records_estimate"), lines.get("once_store_bytes")
+
+        self.psql("ANALYZE once.records")
+        harness.wait_until(lambda: size()[0] == "1", "the record is counted")
+        self.assertEqual(size()[1], self.psql("SELECT pg_total_relation_size('once.records')"))
+        self.end(server)
         self.psql("REVOKE EXECUTE ON FUNCTION once.write_1 FROM pay")
         self.assertIn("--role NAME grants", self.do("run", "--key", "x", "--", "true", code=64).stderr)
         self.assertRegex(self.do("table", "check", code=1).stdout, "lack +functions +the role may not EXECUTE write_1")

@@ -25,7 +25,8 @@ MISUSE = 64
 
 def moves_to(first, second):
     """The URL of a program that has both stores."""
-    return first + ("&" if "?" in first else "?") + "moves_to=" + urllib.parse.quote(second, safe="/:@?=")
+    results = "offload=file:" + first.removeprefix("sqlite:") + ".results&" if first.startswith("sqlite:") else ""
+    return first + ("&" if "?" in first else "?") + results + "moves_to=" + urllib.parse.quote(second, safe="/:@?=")
 
 
 class CopyCase(Case):
@@ -196,6 +197,11 @@ class Killed(CopyCase):
 class Programs(CopyCase, ProxyCase):
     def test_one_that_has_both_goes_on_without_a_restart(self):
         both = moves_to(self.file, self.table)
+        self.expect(self.run_key(both, "too soon"), 243, stderr="from.db")
+        large = ("first", "sh", "-c", "head -c 6000000 /dev/urandom | base64")
+        first = self.expect(self.run_key(self.file, *large), 0).stdout
+        beside = self.once("run", "--store", f"{self.file}?moves_to=sqlite:x.db", "--key", "k", "--", "true", text=True)
+        self.expect(beside, MISUSE, stderr="With moves_to=, say where")
         proxy = self.proxy("--store", both)
         before = self.curl("a")
         self.assertIn(" 201 ", before)
@@ -205,9 +211,15 @@ class Programs(CopyCase, ProxyCase):
         self.assertEqual([self.service.effects[key] for key in ("a", "b")], [1, 1])
         self.assertIn("once: the store has moved: from now on this program uses postgresql://",
                       proxy.stderr.readline().decode())
-        for store, records in ((self.file, 1), (self.table, 2), (both, 2)):
+        for store, records in ((self.file, 2), (self.table, 3), (both, 3)):
             self.assertEqual(self.expect(self.once("ls", "--store", store, text=True), 0).stdout.count("completed"), records)
-        self.assertNotIn("gate", self.once("doctor", "--store", both, text=True).stdout)
+        doctor = self.once("doctor", "--store", both, text=True).stdout
+        self.assertNotIn("gate", doctor)
+        self.assertRegex(doctor, "note +moves_to +this is about postgresql://")
+        self.expect(self.once("table", "check", "--store", both, text=True), MISUSE, stderr="without moves_to=")
+        # What was kept outside the first store is found, by programs from before and after.
+        for store in (self.file, both):
+            self.assertEqual(self.expect(self.run_key(store, *large), 0).stdout, first)
 
 
 class Storm(CopyCase):

@@ -662,6 +662,15 @@ class MovingTest : public MoveTest {
     return stores::make_moving_store(from_place_.open(), [this] { return to_place_.open(); });
   }
   // It looks at most ten times a second whether the move is over.
+  static void insert_until_refused(Store& store, const std::string& because) {
+    const std::string name = store.name();
+    Answer answer;
+    do {
+      answer = blocking::insert(store, claim("new"));
+      ASSERT_TRUE(is_stopped(answer, "has moved to"));
+    } while (answer.error.message.find(because) == std::string::npos);
+    EXPECT_EQ(store.name(), name);
+  }
   static Answer insert_once_moved(Store& store, const Record& record) {
     for (;;) {
       Answer answer = blocking::insert(store, record);
@@ -782,16 +791,12 @@ TEST_P(MovingTest, ASecondThatIsNotWhereTheRecordsAreIsNotUsed) {
   const auto program = both();
   const auto target = elsewhere.open();
   ASSERT_EQ(move_records(*from_, *target, options_).kind, Moved::Kind::moved);
-  std::this_thread::sleep_for(150ms);  // So that it looks.
-  const Answer answer = blocking::insert(*program, claim("new"));
-  EXPECT_TRUE(is_stopped(answer, "is not where this move leads"));
-  EXPECT_TRUE(is_stopped(answer, "its gate is open"));
+  insert_until_refused(*program, "is not where this move leads, or it is not over: its gate is open");
   // Nor after a move from another store.
   const Place another(GetParam().from);
   const auto source = another.open();
   ASSERT_EQ(move_records(*source, *to_, options_).kind, Moved::Kind::moved);
-  std::this_thread::sleep_for(150ms);
-  EXPECT_TRUE(is_stopped(blocking::insert(*program, claim("new")), "its gate is filled"));
+  insert_until_refused(*program, "its gate is filled");
   EXPECT_TRUE(is_stopped(blocking::insert(*both(), claim("new")), "its gate is filled"));
   EXPECT_FALSE(got(*to_, "new").has_value());
 }
@@ -803,43 +808,67 @@ TEST_P(MovingTest, WhyTheSecondCannotBeUsedIsSaidAndItIsTriedAgain) {
     return to_place_.open();
   });
   ASSERT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
-  Answer answer;
-  do {
-    answer = blocking::insert(*program, claim("new"));
-    ASSERT_TRUE(is_stopped(answer, "has moved to"));
-  } while (answer.error.message.find("no route to host") == std::string::npos);
+  insert_until_refused(*program, "no route to host");
   is_there = true;
   EXPECT_TRUE(is_done(insert_once_moved(*program, claim("new"))));
 }
 
+// While its thread looks, a completion of the first store drops it, and must not wait for that thread.
 TEST_P(MovingTest, ItMayBeDroppedInACompletion) {
+  std::atomic<bool> is_looking{false};
+  std::atomic<bool> is_dropped{false};
+  auto program = stores::make_moving_store(from_place_.open(), [&]() -> std::unique_ptr<Store> {
+    is_looking = true;
+    while (!is_dropped) std::this_thread::yield();
+    throw Exception(ErrorKind::unavailable, "dropped");
+  });
   ASSERT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
-  // The first store refuses the writes, and the thread that looks tells the callers, the first of which drops the
-  // store.
-  for (int times = 0; times < 10; ++times) {
-    std::atomic<bool> is_made{false};
-    std::atomic<bool> all_ask{false};
-    auto program = stores::make_moving_store(from_place_.open(), [&] {
-      if (!is_made) throw Exception(ErrorKind::unavailable, "no route to host");
-      while (!all_ask) std::this_thread::yield();
-      return to_place_.open();
-    });
-    is_made = true;
-    std::this_thread::sleep_for(120ms);  // Until it looks again.
-    const auto record = std::make_shared<const Record>(claim("new" + std::to_string(times)));
-    const auto left = std::make_shared<std::atomic<int>>(3);
-    const auto dropped = std::make_shared<std::atomic<bool>>(false);
-    Store& store = *program;
-    const auto dropping = std::make_shared<std::unique_ptr<Store>>(std::move(program));
-    for (int i = 0; i < 3; ++i) {
-      store.insert(record, [=](const Answer&) {
-        if (!dropped->exchange(true)) dropping->reset();
-        --*left;
-      });
-    }
-    all_ask = true;
-    while (*left > 0) std::this_thread::yield();
+  while (!is_looking) std::this_thread::yield();
+  Store& store = *program;
+  store.insert(std::make_shared<const Record>(claim("new")), [&](const Answer&) {
+    program.reset();
+    is_dropped = true;
+  });
+  while (!is_dropped) std::this_thread::yield();
+}
+
+TEST_P(MovingTest, ItIsDroppedWhileItsThreadLooks) {
+  std::atomic<bool> is_looking{false};
+  auto program = stores::make_moving_store(from_place_.open(), [&] {
+    is_looking = true;
+    return to_place_.open();
+  });
+  ASSERT_EQ(move_records(*from_, *to_, options_).kind, Moved::Kind::moved);
+  while (!is_looking) std::this_thread::yield();
+  program.reset();
+}
+
+// Operations that are under way count their leases by the first store's clock.
+TEST(MovingStores, ARunningProgramDoesNotChangeOverToAnotherClock) {
+  const Place from_place(Where::sqlite);
+  const Place to_place(Where::sqlite);
+  const auto from_clock = std::make_shared<ManualClock>();
+  const auto to_clock = std::make_shared<ManualClock>();
+  const auto from = from_place.open(from_clock);
+  const auto to = to_place.open(to_clock);
+  const auto both = [&] {
+    return stores::make_moving_store(
+        from_place.open(from_clock), [&] { return to_place.open(to_clock); }, 1ms);
+  };
+  const auto far = both();
+  const MoveOptions options{.pause = [](Millis) {}, .progress = {}, .clock = from_clock, .random = system_random()};
+  to_clock->advance(3s);
+  ASSERT_EQ(move_records(*from, *to, options).kind, Moved::Kind::moved);
+  std::string said;
+  while (said.find("3000 ms apart") == std::string::npos) {
+    said = blocking::insert(*far, plain_record("new")).error.message;
+    ASSERT_EQ(far->name(), from->name());
   }
+  EXPECT_EQ(both()->name(), to->name());
+  from_clock->advance(2'400ms);
+  while (far->name() == from->name()) std::this_thread::yield();
+  EXPECT_EQ(far->time()->now, to->time()->now);
+  EXPECT_EQ(far->time()->error, to->time()->error + 600ms);
 }
 
 // ---- What a move asks of its stores

@@ -119,7 +119,12 @@ TEST_F(OpenStore, TellsNobodyAPassword) {
        {"postgresql://user:secret@h/db?lock_timeout=1", "postgresql://user:se@cret@h/db?lock_timeout=1",
         "postgresql://h/db?password=secret&lock_timeout=1", "postgresql://u:secret@h/db?sslmodus=1",
         "postgresql://u:sec%ret@h/db", "postgresql://u:sec#ret@h/db", "postgresql://u:secret@h:port:port/db",
-        "postgresql://u:sec/ret@h/db", "gopher://user:secret@host"}) {
+        "postgresql://u:sec/ret@h/db", "gopher://user:secret@host",
+        "sqlite:a.db?craete=1&moves_to=postgresql%3A%2F%2Fu%3Asecret%40h%2Fdb",
+        "sqlite:a.db?craete=1&moves_to=postgresql://h/db?schema=x%26password=secret",
+        "postgresql://h/db?password=secret&moves_to=postgresql://h/db?password=secret%26schema=%25zz",
+        "sqlite:a.db?moves_to=postgresql://h/db?password=secret%26lock_timeout=1",
+        "sqlite:a.db?craete=1&offload=gopher://user:secret@host"}) {
     const std::string said = refusal(url);
     EXPECT_NE(said, "") << url;
     EXPECT_THAT(said, Not(HasSubstr("ret"))) << url;
@@ -142,6 +147,10 @@ TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
 TEST_F(OpenStore, NamesTheStoreThatItsRecordsMoveTo) {
   const std::string first = "sqlite:" + directory_ + "/a.db?moves_to=";
   const std::string next = "sqlite:" + directory_ + "/b.db";
+  // Where the first file was deleted after its move, a new one would let everything run again.
+  EXPECT_THROW(open_store(first + next), Exception);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/a.db"));
+  open_store("sqlite:" + directory_ + "/a.db");
   const auto store = open_store(first + next);
   EXPECT_EQ(store->name(), "sqlite:" + directory_ + "/a.db");
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/b.db"));
@@ -164,6 +173,8 @@ TEST_F(OpenStore, NamesTheStoreThatItsRecordsMoveTo) {
   }
   EXPECT_THAT(refusal(first + next + "?moves_to=x"), HasSubstr("the first store only"));
   EXPECT_THAT(refusal(first + next + "&moves_to=" + next), HasSubstr("given twice"));
+  EXPECT_THAT(refusal(first + "postgresql://h/db?schema=pay&sslmode=verify-full"), HasSubstr("could belong to either"));
+  open_store("sqlite:" + directory_ + "/a.db?moves_to=postgresql://h/db%3Fschema=pay&busy_timeout=5s");
 }
 
 TEST_F(OpenStore, RefusesWhatIsMalformedByName) {

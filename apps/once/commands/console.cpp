@@ -169,7 +169,8 @@ int console(const ConsoleFlags& flags) {
   const AdminToken no_token("", "--admin-token-file");
   Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr, .host = host});
   std::optional<StoreLook> look;
-  if (interval > Millis{0}) look.emplace(StoreLookOptions{.store = access.store, .interval = interval});
+  if (interval > Millis{0})
+    look.emplace(StoreLookOptions{.store = access.store, .interval = interval, .size = size_of_server(access.url)});
   std::optional<Sweeper> sweeper;
   if (sweeps > Millis{0} && !flags.read_only) {
     sweeper.emplace(SweeperOptions{.store = access.store, .offload = access.offload, .interval = sweeps});

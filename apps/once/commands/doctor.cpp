@@ -44,6 +44,7 @@
 #if ONCE_POSTGRESQL
 #include "stores/open_postgresql.hpp"
 #endif
+#include "stores/url.hpp"
 
 namespace once::cli {
 
@@ -88,9 +89,15 @@ class Examination {
 #if ONCE_AWS
     look_at_table();
 #endif
+    if (stores::Url(access_.url).has("moves_to")) {
+      add(Grade::note, "moves_to",
+          "this is about " + access_.store->name() +
+              ", which is in use. For all that can be said of a store, look at each URL alone");
 #if ONCE_POSTGRESQL
-    look_at_schema();
+    } else {
+      look_at_schema();
 #endif
+    }
     look_at_gate();
     look_at_clock();
     look_at_offload();

@@ -321,7 +321,10 @@ int run_proxy(const ProxyCommand& command) {
   // No scopes here and below: they tell who the client is.
   std::optional<StoreLook> look;
   if (settings.proxy.admin && settings.stats_interval > Millis{0}) {
-    look.emplace(StoreLookOptions{.store = access.store, .interval = settings.stats_interval, .max_scopes = 0});
+    look.emplace(StoreLookOptions{.store = access.store,
+                                  .interval = settings.stats_interval,
+                                  .max_scopes = 0,
+                                  .size = size_of_server(access.url)});
   }
   std::optional<Sweeper> sweeper;
   if (settings.sweep_interval > Millis{0}) {

@@ -139,7 +139,8 @@ int serve(const ServeFlags& flags) {
   Claims claims(engine, {.most_open = flags.max_claims});
   std::optional<StoreLook> look;
   if (!flags.admin.address.empty() && stats_interval > Millis{0}) {
-    look.emplace(StoreLookOptions{.store = access.store, .interval = stats_interval});
+    look.emplace(
+        StoreLookOptions{.store = access.store, .interval = stats_interval, .size = size_of_server(access.url)});
   }
   std::optional<Sweeper> sweeper;
   if (sweeps > Millis{0}) {

@@ -474,7 +474,8 @@ class Sqs {
                            std::move(work));
     std::optional<StoreLook> look;
     if (!options_.admin.address.empty() && stats_interval > Millis{0}) {
-      look.emplace(StoreLookOptions{.store = access.store, .interval = stats_interval});
+      look.emplace(
+          StoreLookOptions{.store = access.store, .interval = stats_interval, .size = size_of_server(access.url)});
     }
     std::optional<Sweeper> sweeper;
     if (sweeps > Millis{0}) {

@@ -105,6 +105,7 @@ const std::vector<Kind>& kinds() {
 // Runs the action of the store's kind. Throws Exception for other stores, and for a flag of another kind.
 int run(const CLI::App& command, TableOptions options, int (*const Kind::*action)(const TableOptions&)) {
   if (options.url.empty()) options.url = variable("ONCE_STORE");
+  if (options.url.find("moves_to=") != std::string::npos) misuse("write the URL of one store, without moves_to=");
   const auto kind = std::find_if(kinds().begin(), kinds().end(),
                                  [&](const Kind& each) { return options.url.starts_with(each.scheme); });
   if (kind == kinds().end()) {

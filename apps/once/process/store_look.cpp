@@ -12,10 +12,16 @@
 #include <once/error.hpp>
 #include <once/key.hpp>
 #include <once/operate.hpp>
+#if ONCE_POSTGRESQL
+#include <once/stores/postgresql_schema.hpp>
+#endif
 #include <once/stores/sqlite.hpp>
 
 #include "output/text.hpp"
 #include "process/free_space.hpp"
+#if ONCE_POSTGRESQL
+#include "stores/open_postgresql.hpp"
+#endif
 #include "text/prometheus.hpp"
 
 namespace once::cli {
@@ -70,6 +76,23 @@ Millis parse_interval(std::string_view text, std::string_view what) {
   constexpr Millis least{1'000};
   if (interval < least) throw Exception(ErrorKind::misuse, std::string(what) + " must be 1s or longer, or off");
   return interval;
+}
+
+std::function<std::optional<StoreSize>()> size_of_server([[maybe_unused]] const std::string& url) {
+#if ONCE_POSTGRESQL
+  const bool is_server = url.starts_with("postgresql:") || url.starts_with("postgres:");
+  if (!is_server || url.find("moves_to=") != std::string::npos) return {};
+  return [url]() -> std::optional<StoreSize> {
+    try {
+      const stores::SchemaSize size = stores::postgresql_size(stores::postgresql_options(url));
+      return StoreSize{.records = size.records, .bytes = size.bytes};
+    } catch (const Exception&) {
+      return std::nullopt;  // The look's own questions tell what is wrong with the store.
+    }
+  };
+#else
+  return {};
+#endif
 }
 
 struct StoreLook::Shared {
@@ -147,6 +170,12 @@ struct StoreLook::Shared {
       health.about_records = status->about_records;
       health.bytes = status->file_bytes + status->log_bytes;
       if (const auto space = free_space(status->path)) health.free_bytes = space->free_bytes;
+    }
+    if (health.latency && options.size) {
+      if (const auto size = options.size()) {
+        health.about_records = size->records;
+        health.bytes = size->bytes;
+      }
     }
     const std::lock_guard lock(shared->mutex);
     if (!shared->ending) shared->health = std::move(health);
@@ -278,9 +307,10 @@ std::string StoreLook::text() const {
     StoreCounts(1).write_open(out);  // Families without samples.
   }
   out.family("once_store_records_estimate", "gauge",
-             "About how many records a SQLite store has, expired ones included.");
+             "About how many records a store in SQLite or PostgreSQL has, expired ones included.");
   if (const auto& records = shared_->health.about_records) out.sample({}, *records);
-  out.family("once_store_bytes", "gauge", "The size of a SQLite store's file and its log.");
+  out.family("once_store_bytes", "gauge",
+             "The size of a SQLite store's file and its log, or of PostgreSQL's table with its indexes.");
   if (const auto& bytes = shared_->health.bytes) out.sample({}, *bytes);
   out.family("once_store_free_bytes", "gauge", "What the file system of a SQLite store has left.");
   if (const auto& bytes = shared_->health.free_bytes) out.sample({}, *bytes);

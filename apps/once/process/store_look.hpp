@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,12 @@ Millis parse_interval(std::string_view text, std::string_view what);
 // Help text of the flag.
 extern const char* const stats_interval_help;
 
+// How large a store is, about.
+struct StoreSize {
+  std::uint64_t records = 0;  // Expired ones included.
+  std::uint64_t bytes = 0;
+};
+
 struct StoreLookOptions {
   std::shared_ptr<Store> store;
   Millis interval{60'000};  // From the end of a look to the next one, at least; see StoreLook.
@@ -38,8 +45,13 @@ struct StoreLookOptions {
   std::size_t max_pages = 200;
   Millis max_time{30'000};
   Millis refresh_pause{5'000};  // The least pause between looks that refresh() brings forward.
+  // Asked at each look, if the store has answered; may block. Empty: nobody but SQLite tells.
+  std::function<std::optional<StoreSize>()> size = {};
   std::shared_ptr<Clock> clock = system_clock();
 };
+
+// `size` for the store of this URL; empty if that is not told. Where records move, not until the URL names one store.
+std::function<std::optional<StoreSize>()> size_of_server(const std::string& url);
 
 // What a look has counted, over all scopes.
 struct StoreFigures {
@@ -62,9 +74,9 @@ struct StoreHealth {
   std::optional<std::chrono::nanoseconds> latency;  // From question to answer.
   std::optional<Millis> clock_ahead;                // The store's clock against this host's, ...
   Millis clock_error{0};                            // ... give or take this. Empty: it tells no time.
-  std::optional<std::uint64_t> about_records;       // Of a SQLite store: see SqliteStatus, ...
-  std::optional<std::uint64_t> bytes;               // ... its file and its log, ...
-  std::optional<std::uint64_t> free_bytes;          // ... and what their file system has left.
+  std::optional<std::uint64_t> about_records;       // Of SQLite and PostgreSQL: see SqliteStatus, SchemaSize.
+  std::optional<std::uint64_t> bytes;               // Of SQLite: the file and its log. Of PostgreSQL: SchemaSize.
+  std::optional<std::uint64_t> free_bytes;          // Of SQLite: what their file system has left.
 };
 
 // Counts the records that are not completed, on a thread of its own, which begins at once. There is never more than one

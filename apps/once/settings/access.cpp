@@ -26,6 +26,7 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/wait.hpp"
+#include "stores/url.hpp"
 #if ONCE_AWS
 #include "stores/open_aws.hpp"
 #endif
@@ -122,12 +123,12 @@ bool is_offload_url(const std::string& text) {
 
 // Unless the URL has it.
 void add_parameter(std::string& url, const std::string& name, const std::string& value) {
-  const auto question = url.find('?');
-  const std::string_view parameters = question == std::string::npos ? "" : std::string_view(url).substr(question);
-  for (const char before : {'?', '&'}) {
-    if (parameters.find(before + name + "=") != std::string_view::npos) return;
-  }
-  url += (question == std::string::npos ? "?" : "&") + name + "=" + value;
+  const stores::Url parsed(url);
+  if (parsed.has(name)) return;
+  const std::size_t path_end = std::min(url.find('?'), url.size());
+  // In front: at the end it could be one of a URL in a parameter.
+  url.insert(path_end, "?" + name + "=" + value);
+  if (path_end + name.size() + value.size() + 2 < url.size()) url[path_end + name.size() + value.size() + 2] = '&';
 }
 
 // `asked`: --offload. `of_store`: from the store's URL.
@@ -145,6 +146,12 @@ void choose_offload(StoreAccess& access, const std::string& asked, std::shared_p
   access.offload_directory = asked;
   std::string model;
   if (asked.empty()) {
+    if (stores::Url(access.url).has("moves_to")) {
+      if (!access.url.starts_with("sqlite:")) return;
+      throw Exception(ErrorKind::misuse,
+                      "results that are too large for a record lie beside the first store, and stay there. With "
+                      "moves_to=, say where: --offload FILE.results, as it was, or none; or offload= in the URL");
+    }
     const auto status = stores::sqlite_status(*access.store);
     if (!status) return;
     access.offload_directory = status->path + ".results";

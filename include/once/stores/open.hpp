@@ -64,8 +64,9 @@ namespace once {
 //
 //   moves_to=URL               the store, of either kind, that its records move to (once/move.hpp). It is used from the
 //                              end of the move on (once/stores/moving.hpp), and opened no earlier. '&', '%' and '#' in
-//                              it are escaped again. It has no seal=, seal_command=, read_clear= or offload=: those
-//                              above count for both stores
+//                              it are escaped again. With it, create= is 0 unless it is given. The second URL has no
+//                              seal=, seal_command=, read_clear=, write_clear= or offload=: those of the first count
+//                              for both stores
 //
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.

@@ -1,5 +1,6 @@
 #include "stores/postgresql/gate.hpp"
 
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -14,18 +15,22 @@ namespace {
 
 constexpr int lock_tries = 5;  // Between them, writers that wait behind the lock go on.
 
-GateMark read_gate(Session& session, const std::string& schema) {
-  const std::string text = session.value(gate_mark_sql(schema));
+GateMark gate_of(const Session& session, const std::string& text) {
   if (text.empty()) return {};
   if (auto mark = gate_from_text(text)) return *std::move(mark);
   throw Exception(ErrorKind::corrupt,
                   session.name() + ": the comment on the function gate() is not once's: '" + text + "'");
 }
 
+GateMark read_gate(Session& session, const std::string& schema) {
+  return gate_of(session, session.value(gate_mark_sql(schema)));
+}
+
 }  // namespace
 
 template <class Do>
 auto PostgresqlGate::with_session(Do what) {
+  const std::lock_guard lock(mutex_);
   std::unique_ptr<Session> session = std::move(session_);
   if (session == nullptr) session = std::make_unique<Session>(options_);
   auto value = what(*session);
@@ -34,7 +39,9 @@ auto PostgresqlGate::with_session(Do what) {
 }
 
 GateMark PostgresqlGate::mark() {
-  return with_session([&](Session& session) { return read_gate(session, options_.schema); });
+  return with_session([&](Session& session) {
+    return gate_of(session, session.value_within(gate_mark_sql(options_.schema), options_.operation_timeout));
+  });
 }
 
 StoreGate::Changed PostgresqlGate::change(const GateMark& seen, const GateMark& next, Time live_after) {

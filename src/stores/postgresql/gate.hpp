@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ class PostgresqlGate final : public StoreGate {
   auto with_session(Do what);
 
   const PostgresqlOptions options_;
+  std::mutex mutex_;
   std::unique_ptr<Session> session_;
 };
 

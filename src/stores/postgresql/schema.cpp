@@ -21,6 +21,15 @@ std::uint64_t number(const std::optional<std::string>& text) {
   return value;
 }
 
+// Records, bytes, dead rows, and whether autovacuum is on. A crash of the server empties its counters, and ANALYZE or
+// VACUUM set the older estimate.
+std::string size_sql(const std::string& quoted_schema) {
+  return "SELECT greatest(CASE s.n_live_tup WHEN 0 THEN c.reltuples::bigint ELSE s.n_live_tup END, 0), "
+         "pg_total_relation_size(c.oid), coalesce(s.n_dead_tup, 0), current_setting('autovacuum') FROM pg_class c "
+         "LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid WHERE c.oid = to_regclass(" +
+         quoted_text(quoted_schema + ".records") + ")";
+}
+
 // The version of the schema; 0: there is none of once's.
 int version_in(Session& session, const std::string& schema) {
   const std::string meta = quoted_text(quoted_name(schema) + ".meta");
@@ -314,20 +323,15 @@ class Look {
   }
 
   void bloat() {
-    const std::string table = quoted_text(schema_ + ".records");
-    const Cells found = session_.run(
-        "SELECT c.reltuples::bigint, pg_total_relation_size(c.oid), coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, "
-        "0), s.last_autovacuum IS NOT NULL, current_setting('autovacuum') FROM pg_class c LEFT JOIN "
-        "pg_stat_all_tables s ON s.relid = c.oid WHERE c.oid = to_regclass(" +
-        table + ")");
+    const Cells found = session_.run(size_sql(schema_));
     if (found.empty()) return;
-    const std::uint64_t live = number(found.at(2));
-    const std::uint64_t dead = number(found.at(3));
+    const std::uint64_t live = number(found.at(0));
+    const std::uint64_t dead = number(found.at(2));
     report_.records = live;
     report_.bytes = number(found.at(1));
     const std::string text = "about " + std::to_string(live) + " records and " + std::to_string(dead) + " dead rows, " +
                              std::to_string(report_.bytes / 1024 / 1024) + " MiB with indexes";
-    if (found.at(5) == "off") {
+    if (found.at(3) == "off") {
       add(Grade::lack, "bloat", text + ". autovacuum is off: the table grows for ever. Turn it on");
     } else if (dead > 10'000 && dead > live / 2) {
       add(Grade::hint, "bloat", text + ". autovacuum does not keep up, or an old transaction holds it back");
@@ -387,6 +391,13 @@ void delete_postgresql_schema(const PostgresqlOptions& options) {
 bool SchemaReport::fits() const noexcept {
   return exists && std::none_of(findings.begin(), findings.end(),
                                 [](const TableFinding& finding) { return finding.grade == Grade::lack; });
+}
+
+SchemaSize postgresql_size(const PostgresqlOptions& options) {
+  Session session(options);
+  const Cells found = session.run(size_sql(quoted_name(options.schema)));
+  if (found.empty()) throw Exception(ErrorKind::misuse, session.name() + ": there are no tables of once");
+  return {.records = number(found.at(0)), .bytes = number(found.at(1))};
 }
 
 SchemaReport check_postgresql_schema(const PostgresqlOptions& options) {

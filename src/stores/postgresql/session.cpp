@@ -1,6 +1,10 @@
 #include "stores/postgresql/session.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -53,6 +57,25 @@ Cells Session::run(const std::string& sql) {
 std::string Session::value(const std::string& sql) {
   const Cells cells = run(sql);
   return cells.empty() ? std::string() : cells.front().value_or("");
+}
+
+std::string Session::value_within(const std::string& sql, Millis most) {
+  PGconn* const connection = connection_.get();
+  const auto until = std::chrono::steady_clock::now() + most;
+  if (PQsendQuery(connection, sql.c_str()) != 1) check(nullptr);
+  while (PQconsumeInput(connection) == 1 && PQisBusy(connection) == 1) {
+    const auto left = std::chrono::ceil<Millis>(until - std::chrono::steady_clock::now());
+    pollfd ready{.fd = PQsocket(connection), .events = POLLIN, .revents = 0};
+    if (left <= Millis{0} || (poll(&ready, 1, static_cast<int>(left.count())) < 0 && errno != EINTR)) {
+      throw Exception(ErrorKind::unavailable,
+                      target_.name() + " has not answered within " + std::to_string(most.count()) + " ms");
+    }
+  }
+  const ResultPtr result(PQgetResult(connection));
+  check(result.get());
+  while (PGresult* const rest = PQgetResult(connection)) PQclear(rest);
+  const bool has_value = PQntuples(result.get()) == 1 && PQgetisnull(result.get(), 0, 0) == 0;
+  return has_value ? PQgetvalue(result.get(), 0, 0) : std::string();
 }
 
 std::vector<Session::Host> Session::hosts() const {

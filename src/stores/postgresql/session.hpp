@@ -23,6 +23,8 @@ class Session {
   // The first row, as text; empty: there is none. Throws Exception.
   Cells run(const std::string& sql);
   std::string value(const std::string& sql);
+  // The same, for who cannot wait longer. Afterwards the connection is of no use if it throws.
+  std::string value_within(const std::string& sql, Millis most);
 
   // The same statement for each of them, sent together: answers are only looked at for errors. Throws Exception.
   void run_all(const std::string& sql, const std::vector<Parameters>& each);

@@ -25,7 +25,7 @@ class Readers {
   Reading::Found find(const std::string& key);
   ListPage list(const ListQuery& query);
   [[nodiscard]] std::vector<std::string> check(SqliteCheck how) const;
-  // With SqliteOptions::read_only: calls `use(connection)` for what is read once.
+  // Calls `use(connection)`, on a connection of its own, for what is read seldom.
   template <class Use>
   void once(Use&& use) const {
     use(open()->connection());

@@ -202,12 +202,10 @@ class SqliteStore final : public Store, public StoreGate {
   [[nodiscard]] StoreGate* gate() noexcept override { return this; }
 
   GateMark mark() override {
+    if (file_.is_forked()) throw Exception(ErrorKind::misuse, forked().error.message);
     GateMark mark;
-    if (!writer_) {
-      readers_.once([&](Connection& connection) { mark = read_gate(connection); });
-      return mark;
-    }
-    act([&](WritableFile& writing) { mark = read_gate(writing.connection()); });
+    // Not by the writer: neither its queue nor another program's lock holds it up.
+    readers_.once([&](Connection& connection) { mark = read_gate(connection); });
     return mark;
   }
 
