@@ -74,7 +74,8 @@ class PreparedCommand {
   virtual Supervised run(Recorder& recorder) = 0;
 };
 
-// Uses `command`, `input`, `survive`, `terminal` and `grace`; the other options may follow. Throws Exception(unavailable).
+// Uses `command`, `input`, `survive`, `terminal` and `grace`; the other options may follow. Throws
+// Exception(unavailable).
 std::unique_ptr<PreparedCommand> prepare_command(SuperviseOptions options, Signals& signals);
 
 // Both at once.
