@@ -110,7 +110,6 @@ function(once_precompile target kind)
     if(NOT kind STREQUAL "libraries")
       set_target_properties(${owner} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
       target_compile_options(${owner} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
-      once_compile_as_program(${owner})
     endif()
     if(kind STREQUAL "tests")
       target_link_libraries(${owner} PRIVATE GTest::gmock)  # Its definitions.
@@ -144,11 +143,6 @@ function(once_join out target)
     list(APPEND joined "${folder}/${target}_${begin}.cpp")
   endforeach()
   set(${out} ${joined} PARENT_SCOPE)
-endfunction()
-
-# The structs of a program are for itself: what a designated initialiser of one leaves out needs no initialiser there.
-function(once_compile_as_program target)
-  target_compile_options(${target} PRIVATE -Wno-missing-field-initializers)
 endfunction()
 
 # Expectations are much code that runs once: a third of the time of a whole build goes into optimising them.

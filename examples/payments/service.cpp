@@ -41,9 +41,9 @@ using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 struct Charge {
-  std::string order;
+  std::string order = {};
   std::int64_t cents = 0;
-  std::string card;
+  std::string card = {};
 };
 
 // Lines of "asked,ORDER,CENTS," and "charged,ORDER,CENTS,NUMBER".

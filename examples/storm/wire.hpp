@@ -49,7 +49,7 @@ struct Note {
   };
   Kind kind = Kind::event;
   std::uint8_t event = 0;
-  Text<256> text;
+  Text<256> text = {};
 };
 
 // Worker to bank. The same key twice is one charge; no key is always a new one.

@@ -26,7 +26,7 @@ struct Identity {
 struct IdentityOptions {
   std::string name = "localhost";  // The certificate is for this name and, unless it is changed, for 127.0.0.1.
   bool expired = false;
-  std::string authority;  // Its name. Empty: one that no other has.
+  std::string authority = {};  // Its name. Empty: one that no other has.
 };
 
 // Signed by an authority that is made for it.

@@ -47,7 +47,7 @@ std::string show(const Path& path) {
 struct Token {
   enum class Kind { word, name, value, number, symbol, end };
   Kind kind = Kind::end;
-  std::string text;
+  std::string text = {};
   std::size_t from = 0;
   std::size_t to = 0;
 };

@@ -39,9 +39,9 @@ class Placeholders {
 struct Operand {
   enum class Kind { path, value, size, if_not_exists, list_append, plus, minus };
   Kind kind = Kind::path;
-  Path path;                   // path, size, if_not_exists
-  Value value;                 // value
-  std::vector<Operand> parts;  // What functions and + and - work on.
+  Path path = {};                   // path, size, if_not_exists
+  Value value = {};                 // value
+  std::vector<Operand> parts = {};  // What functions and + and - work on.
 
   // What it is for an item; empty if a path leads nowhere.
   [[nodiscard]] std::optional<Value> evaluate(const Item& item) const;
@@ -49,9 +49,9 @@ struct Operand {
 
 struct Condition {
   // What `comparison` says: a function by its name, or = <> < <= > >= BETWEEN IN AND OR NOT.
-  std::string comparison;
-  std::vector<Operand> operands;
-  std::vector<Condition> conditions;
+  std::string comparison = {};
+  std::vector<Operand> operands = {};
+  std::vector<Condition> conditions = {};
   bool in_parentheses = false;
 
   [[nodiscard]] bool holds(const Item& item) const;

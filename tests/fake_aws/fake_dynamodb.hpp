@@ -43,7 +43,7 @@ struct FakeFault {
   bool abrupt = false;        // On the wire: what is closed is reset (RST) instead.
   Millis delay{0};            // On the wire: answered this much later by the host's clock.
   Millis date_off{0};         // On the wire: the Date header is this much ahead of the truth.
-  FakeAnswer answer;          // For `answered`.
+  FakeAnswer answer = {};     // For `answered`.
 };
 
 // Asked for each call before anything else happens; calls are numbered from 0. Called from the threads of the callers,

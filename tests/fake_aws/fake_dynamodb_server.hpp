@@ -18,17 +18,17 @@ namespace once::testing {
 // Who may call. Signatures are checked by AWS Signature Version 4 as its specification has it, with code that has
 // nothing to do with once's own signer.
 struct FakeAccessKey {
-  std::string access_key_id;
-  std::string secret_access_key;
-  std::string session_token;       // Not empty: has to be sent, and to be signed.
-  std::optional<Time> expires_at;  // From then on: ExpiredTokenException.
+  std::string access_key_id = {};
+  std::string secret_access_key = {};
+  std::string session_token = {};       // Not empty: has to be sent, and to be signed.
+  std::optional<Time> expires_at = {};  // From then on: ExpiredTokenException.
 };
 
 struct FakeServerOptions {
-  std::string address = "127.0.0.1";  // IPv4. Another only in a network of the test's own: there is no protection.
-  std::uint16_t port = 0;             // 0: one that is free.
-  std::vector<FakeAccessKey> keys;    // Empty: signatures are not looked at.
-  std::string region;                 // Not empty: signatures for another are refused.
+  std::string address = "127.0.0.1";     // IPv4. Another only in a network of the test's own: there is no protection.
+  std::uint16_t port = 0;                // 0: one that is free.
+  std::vector<FakeAccessKey> keys = {};  // Empty: signatures are not looked at.
+  std::string region = {};               // Not empty: signatures for another are refused.
 
   bool tls = false;
   enum class Certificate : std::uint8_t { good, wrong_name, expired };
@@ -36,7 +36,7 @@ struct FakeServerOptions {
 
   // Not empty: every request is answered with 200 and this body; nothing is checked, counted or carried out. For
   // benchmarks of clients.
-  std::string fixed_answer;
+  std::string fixed_answer = {};
   bool crc32 = true;  // Sends x-amz-crc32, as the service does.
 };
 

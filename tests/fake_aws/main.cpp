@@ -76,7 +76,8 @@ int main(int argc, char** argv) {
     std::printf("%s\n", server.url().c_str());
     if (options.tls) std::printf("%s\n", server.ca_file().c_str());
     std::fflush(stdout);
-    std::array<pollfd, 2> ends{{{.fd = signal_file, .events = POLLIN}, {.fd = until_eof ? 0 : -1, .events = POLLIN}}};
+    std::array<pollfd, 2> ends{{{.fd = signal_file, .events = POLLIN, .revents = 0},
+                                {.fd = until_eof ? 0 : -1, .events = POLLIN, .revents = 0}}};
     while (true) {
       if (::poll(ends.data(), ends.size(), -1) < 0) continue;  // Interrupted.
       std::array<char, 256> input{};

@@ -15,8 +15,8 @@ inline constexpr std::string_view coral_namespace = "com.amazon.coral.service#";
 
 struct Refusal {
   int status = 400;
-  std::string type;  // With its namespace, as in `__type`.
-  std::string message;
+  std::string type = {};  // With its namespace, as in `__type`.
+  std::string message = {};
   nlohmann::json more = nlohmann::json::object();  // Members beside __type and message.
 };
 

@@ -17,8 +17,8 @@
 namespace once::testing::fake {
 
 struct KeyPart {
-  std::string name;
-  std::string type;  // S, N or B.
+  std::string name = {};
+  std::string type = {};  // S, N or B.
 };
 
 struct Schema {
@@ -33,27 +33,27 @@ using RowKey = std::array<std::string, 4>;
 using Rows = std::map<RowKey, std::shared_ptr<const Item>>;
 
 struct Index {
-  std::string name;
+  std::string name = {};
   bool global = true;
-  Schema schema;
-  std::string projection;             // ALL, KEYS_ONLY or INCLUDE.
-  std::vector<std::string> included;  // For INCLUDE.
-  Rows rows;
+  Schema schema = {};
+  std::string projection = {};             // ALL, KEYS_ONLY or INCLUDE.
+  std::vector<std::string> included = {};  // For INCLUDE.
+  Rows rows = {};
 };
 
 struct Table {
-  std::string name;
-  Schema schema;
-  nlohmann::json definitions;  // AttributeDefinitions, as given.
-  std::string billing_mode;
-  nlohmann::json throughput;  // ReadCapacityUnits and WriteCapacityUnits.
+  std::string name = {};
+  Schema schema = {};
+  nlohmann::json definitions = {};  // AttributeDefinitions, as given.
+  std::string billing_mode = {};
+  nlohmann::json throughput = {};  // ReadCapacityUnits and WriteCapacityUnits.
   bool protected_from_deletion = false;
   bool recoverable = false;  // Point-in-time recovery is on.
   Time created{};
   std::size_t creation_steps = 0;  // Until it is ACTIVE.
-  std::optional<std::string> ttl_attribute;
-  std::map<std::string, Index, std::less<>> indexes;
-  Rows rows;
+  std::optional<std::string> ttl_attribute = {};
+  std::map<std::string, Index, std::less<>> indexes = {};
+  Rows rows = {};
 
   // The key that `key`, an object with exactly the key's attributes, names. Throws Refusal.
   [[nodiscard]] RowKey row_key(const Item& key) const;

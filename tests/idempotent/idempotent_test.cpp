@@ -40,8 +40,8 @@ struct Receipt {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Receipt, charge, cents)
 
 struct Parcel {
-  std::string id;
-  std::map<std::string, std::string> place;
+  std::string id = {};
+  std::map<std::string, std::string> place = {};
   int weight_g = 0;
 };
 ONCE_JSON(Parcel, id, place, weight_g)

@@ -63,11 +63,11 @@ inline std::string json_string(std::string_view text) {
 }
 
 struct Sent {
-  std::string id;
+  std::string id = {};
   std::string body = "{}";
-  std::string group;
-  std::string deduplication_id;
-  std::string more;  // Members of the record, each followed by a comma.
+  std::string group = {};
+  std::string deduplication_id = {};
+  std::string more = {};  // Members of the record, each followed by a comma.
 };
 
 // As in https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html

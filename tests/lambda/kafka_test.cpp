@@ -15,7 +15,7 @@ struct Put {
   int offset = 0;
   std::string key = "\"azE=\"";    // k1
   std::string value = "\"e30=\"";  // {}
-  std::string more;                // Members of the record, each followed by a comma.
+  std::string more = {};           // Members of the record, each followed by a comma.
   std::string timestamp = "1545084650987";
 };
 

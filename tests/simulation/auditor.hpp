@@ -87,11 +87,12 @@ struct Rules {
   Millis expiry_slack{0};  // How late an expired result may still be replayed because clocks are uncertain.
   Millis lease_slack{0};   // How long after the end of a lease as stored its holder may start work: others wait for it.
   Millis early{0};         // How much too early a record may be found expired: stores that do not tell their time.
-  std::optional<Millis> late;  // How long after its lease a claim may still be found alive. Empty: nobody knows.
+  std::optional<Millis> late = {};  // How long after its lease a claim may still be found alive. Empty: nobody knows.
   // What the store says when it refuses a write as misuse, which may pass, or a record as unfit. Empty: it never does.
-  std::optional<std::string> misuse, unfit;
+  std::optional<std::string> misuse = {};
+  std::optional<std::string> unfit = {};
   // What its client says when a host's clock was set twice during one request. Empty: it does not mind.
-  std::optional<std::string> clock;
+  std::optional<std::string> clock = {};
   bool cached = false;  // Engines have local caches, which do not see what operators do.
 };
 
@@ -125,11 +126,11 @@ class Auditor {
 
   struct Asked {
     ProcessId process = 0;
-    std::string key;
-    Fingerprint fingerprint;
+    std::string key = {};
+    Fingerprint fingerprint = {};
     bool retries_failures = false;
     bool holds = false;
-    std::optional<Millis> heartbeats;  // Its lease, if the engine renews it.
+    std::optional<Millis> heartbeats = {};  // Its lease, if the engine renews it.
   };
   void asked(CallId call, const Asked& what);
   void answered(CallId call, const Begin& begin);

@@ -380,23 +380,34 @@ struct Methods {
                                         .xShmMap = map,
                                         .xShmLock = lock_index,
                                         .xShmBarrier = barrier,
-                                        .xShmUnmap = unmap};
+                                        .xShmUnmap = unmap,
+                                        .xFetch = nullptr,
+                                        .xUnfetch = nullptr};
     return all;
   }
   static sqlite3_vfs& vfs() {
     static sqlite3_vfs made{.iVersion = 2,
                             .szOsFile = static_cast<int>(sizeof(Open)),
                             .mxPathname = 512,
+                            .pNext = nullptr,
                             .zName = vfs_name,
+                            .pAppData = nullptr,
                             .xOpen = open,
                             .xDelete = remove,
                             .xAccess = access,
                             .xFullPathname = full_path,
+                            .xDlOpen = nullptr,
+                            .xDlError = nullptr,
+                            .xDlSym = nullptr,
+                            .xDlClose = nullptr,
                             .xRandomness = randomness,
                             .xSleep = sleep,
                             .xCurrentTime = time,
                             .xGetLastError = last_error,
-                            .xCurrentTimeInt64 = precise_time};
+                            .xCurrentTimeInt64 = precise_time,
+                            .xSetSystemCall = nullptr,
+                            .xGetSystemCall = nullptr,
+                            .xNextSystemCall = nullptr};
     return made;
   }
 };

@@ -147,10 +147,10 @@ class Bucket final : public Offload {
 struct Asking {
   Wrote how = Wrote::insert;
   bool reads = false;
-  std::string key;
-  std::optional<Record> next;
-  Seen seen;
-  std::shared_ptr<const Companion> companion;
+  std::string key = {};
+  std::optional<Record> next = {};
+  Seen seen = {};
+  std::shared_ptr<const Companion> companion = {};
 };
 
 // Writes of the work's own: what they are does not matter, only whether they were committed.

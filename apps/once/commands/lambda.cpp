@@ -46,9 +46,9 @@ struct LambdaNotice {
   enum class Kind : std::uint8_t { ended, waiting, given, kill, cleared };
   Kind kind = Kind::waiting;
   std::size_t environment = 0;
-  std::size_t job = 0;        // ended
-  std::string request_id;     // given
-  InvocationOutcome outcome;  // ended
+  std::size_t job = 0;             // ended
+  std::string request_id = {};     // given
+  InvocationOutcome outcome = {};  // ended
 };
 
 class LambdaNotices {

@@ -52,11 +52,11 @@ struct Act {
 
 // One change of one record, by command or API.
 struct ChangeRequest {
-  std::string stored_key;
+  std::string stored_key = {};
   std::string label = {};  // Not empty: refused unless the record has this label.
-  operate::Reason reason;
-  std::optional<std::uint64_t> if_revision;  // Refused unless the record has this one, ...
-  std::optional<Owner> if_owner;             // ... and this owner.
+  operate::Reason reason = {};
+  std::optional<std::uint64_t> if_revision = {};  // Refused unless the record has this one, ...
+  std::optional<Owner> if_owner = {};             // ... and this owner.
   bool dry_run = false;
   bool removes = false;
 };
@@ -71,12 +71,12 @@ struct Changed {
     failed,     // See `error`.
   };
   Kind kind = Kind::failed;
-  RecordPtr record;     // As it is now, or would be. Null: no record.
-  std::string text;     // For people.
-  std::string refusal;  // refused: what the plan says.
-  Error error;
-  bool unfit = false;  // failed: the store can never keep such a record.
-  std::string remark;  // A failure after the write, which only costs room. Usually empty.
+  RecordPtr record = {};     // As it is now, or would be. Null: no record.
+  std::string text = {};     // For people.
+  std::string refusal = {};  // refused: what the plan says.
+  Error error = {};
+  bool unfit = false;       // failed: the store can never keep such a record.
+  std::string remark = {};  // A failure after the write, which only costs room. Usually empty.
   Time now{};
 };
 

@@ -22,10 +22,10 @@ namespace once::cli {
 // Who has sent a request that is allowed.
 struct Caller {
   // Of a session, or of a token that has a name. Empty: a program, with the only token or on this host.
-  std::optional<Identity> session;
-  std::uint64_t number = 0;         // Of the session. 0: it is none.
-  std::optional<KnownToken> token;  // What a program has shown.
-  Notes* notes = nullptr;           // Null: nothing is noted.
+  std::optional<Identity> session = {};
+  std::uint64_t number = 0;              // Of the session. 0: it is none.
+  std::optional<KnownToken> token = {};  // What a program has shown.
+  Notes* notes = nullptr;                // Null: nothing is noted.
 
   // Notes what this caller does. False: it must not be done. In a session `who` is its name.
   [[nodiscard]] bool note(nlohmann::ordered_json line) const;
@@ -43,7 +43,7 @@ struct ConsoleOptions {
   bool by_links = false;          // Browsers come by links, and programs not at all; else by the token.
   bool by_tls = false;            // The port speaks TLS.
   AuditLog* audit = nullptr;      // Null: none. Must outlive the console.
-  std::string host;               // As console_host() gives it: browsers may use this one, too. Empty: none.
+  std::string host = {};          // As console_host() gives it: browsers may use this one, too. Empty: none.
   std::string name = "operator";  // Of those who sign in with a token that has no name.
   std::shared_ptr<Clock> clock = system_clock();
 };

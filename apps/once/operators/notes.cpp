@@ -46,12 +46,12 @@ bool is_ours(const Json& line) {
 }
 
 struct WantedActs {
-  std::optional<std::string> who;
-  std::optional<std::string> key;
-  std::optional<std::string> act;
-  std::optional<std::string> id;
+  std::optional<std::string> who = {};
+  std::optional<std::string> key = {};
+  std::optional<std::string> act = {};
+  std::optional<std::string> id = {};
   std::size_t limit = 0;
-  std::optional<std::uint64_t> after;
+  std::optional<std::uint64_t> after = {};
 
   [[nodiscard]] bool matches(const Json& act_json) const {
     return (!who || act_json["who"] == *who) && (!key || member_of(act_json, "stored_key_hex") == *key) &&

@@ -55,28 +55,28 @@ std::function<std::optional<StoreSize>()> size_of_server(const std::string& url)
 
 // What a look has counted, over all scopes.
 struct StoreFigures {
-  operate::Counts counts;                  // Of the records that are not completed.
-  std::optional<Time> oldest_in_progress;  // created_at, also of lapsed and released ones.
-  std::optional<Time> oldest_running;      // created_at.
-  std::optional<Time> oldest_released;     // created_at.
+  operate::Counts counts = {};                  // Of the records that are not completed.
+  std::optional<Time> oldest_in_progress = {};  // created_at, also of lapsed and released ones.
+  std::optional<Time> oldest_running = {};      // created_at.
+  std::optional<Time> oldest_released = {};     // created_at.
   // Whether all such records were read. If not, their counts are lower bounds, and there may be older ones.
   bool all_unknown = false;
   bool all_failed = false;
   bool all_in_progress = false;
-  Time as_of{};                       // By the store's clock.
-  std::vector<std::string> prefixes;  // Of stored keys, up to their '#': scopes that were seen. At most 32.
+  Time as_of{};                            // By the store's clock.
+  std::vector<std::string> prefixes = {};  // Of stored keys, up to their '#': scopes that were seen. At most 32.
 };
 
 // How the store answered a look's first question, which is for one record.
 struct StoreHealth {
-  std::optional<Time> asked_at;                     // By this host's clock. Empty: never.
-  std::optional<Error> error;                       // Of that question. unavailable, if there was no answer.
-  std::optional<std::chrono::nanoseconds> latency;  // From question to answer.
-  std::optional<Millis> clock_ahead;                // The store's clock against this host's, ...
-  Millis clock_error{0};                            // ... give or take this. Empty: it tells no time.
-  std::optional<std::uint64_t> about_records;       // Of SQLite and PostgreSQL: see SqliteStatus, SchemaSize.
-  std::optional<std::uint64_t> bytes;               // Of SQLite: the file and its log. Of PostgreSQL: SchemaSize.
-  std::optional<std::uint64_t> free_bytes;          // Of SQLite: what their file system has left.
+  std::optional<Time> asked_at = {};                     // By this host's clock. Empty: never.
+  std::optional<Error> error = {};                       // Of that question. unavailable, if there was no answer.
+  std::optional<std::chrono::nanoseconds> latency = {};  // From question to answer.
+  std::optional<Millis> clock_ahead = {};                // The store's clock against this host's, ...
+  Millis clock_error{0};                                 // ... give or take this. Empty: it tells no time.
+  std::optional<std::uint64_t> about_records = {};       // Of SQLite and PostgreSQL: see SqliteStatus, SchemaSize.
+  std::optional<std::uint64_t> bytes = {};               // Of SQLite: the file and its log. Of PostgreSQL: SchemaSize.
+  std::optional<std::uint64_t> free_bytes = {};          // Of SQLite: what their file system has left.
 };
 
 // Counts the records that are not completed, on a thread of its own, which begins at once. There is never more than one

@@ -33,12 +33,12 @@ extern const char* const offload_help;
 void add_store_options(CLI::App& command, StoreOptions& options);
 
 struct StoreAccess {
-  std::string url;
-  std::shared_ptr<Store> store;
-  std::shared_ptr<Offload> offload;  // Empty: none.
-  std::string offload_name;          // For people. Empty: none.
-  std::string offload_directory;     // Empty: not a directory. It may not exist yet.
-  bool raw_scopes = false;           // For a Powertools dialect: its keys have the scope unescaped, also '%' and '#'.
+  std::string url = {};
+  std::shared_ptr<Store> store = {};
+  std::shared_ptr<Offload> offload = {};  // Empty: none.
+  std::string offload_name = {};          // For people. Empty: none.
+  std::string offload_directory = {};     // Empty: not a directory. It may not exist yet.
+  bool raw_scopes = false;  // For a Powertools dialect: its keys have the scope unescaped, also '%' and '#'.
 };
 
 enum class Missing {
