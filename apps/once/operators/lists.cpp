@@ -98,13 +98,9 @@ std::vector<std::string> marks_before(const std::vector<Record>& records, std::s
 
 // The first record behind the place.
 std::size_t behind(const std::vector<std::string>& marks, const std::vector<Record>& records) {
-  if (marks.empty()) return 0;
-  std::vector<std::string> present;
-  present.reserve(records.size());
-  for (const Record& record : records) present.push_back(mark_of(record.key));
   for (const std::string& mark : marks) {
-    const auto found = std::ranges::find(present, mark);
-    if (found != present.end()) return static_cast<std::size_t>(found - present.begin()) + 1;
+    const auto found = std::ranges::find(records, mark, [](const Record& record) { return mark_of(record.key); });
+    if (found != records.end()) return static_cast<std::size_t>(found - records.begin()) + 1;
   }
   return 0;
 }
@@ -116,8 +112,8 @@ bool is_client(std::string_view text) {
 
 struct Wanted : ListedFilter {
   std::size_t limit = 0;
-  std::string digest;
-  std::optional<Place> place;
+  std::string digest = {};
+  std::optional<Place> place = {};
 };
 
 // The words of `state`, and `overdue`, which may be beside another.
