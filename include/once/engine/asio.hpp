@@ -61,6 +61,15 @@
 
 namespace once {
 
+// For Engine::run() and Context::step(): they block, and no coroutine runs meanwhile.
+template <class T, class E>
+struct Codec<boost::asio::awaitable<T, E>> {
+  static_assert(std::is_void_v<E>, "once: a coroutine is awaited: use once::async_run() and once::async_step()");
+  static std::string encode(const boost::asio::awaitable<T, E>&);
+  static boost::asio::awaitable<T, E> decode(std::string_view);
+  static constexpr std::string_view content_type = {};
+};
+
 namespace detail {
 
 // The type that the work returns, without its awaitable.
@@ -191,25 +200,30 @@ class AsioRun final : public AsioCall {
   }
 
   void run(Context& context) {
-    using Awaitable = decltype(task_.run(context));
-    using Nothing = boost::asio::awaitable<void, typename Awaited<Awaitable>::Executor>;
-    boost::asio::co_spawn(
-        *executor_,
-        [self = self(), &context]() -> Nothing {
-          std::exception_ptr thrown;
-          std::optional<Result> result;
-          try {
-            result = co_await self->task_.run(context);
-          } catch (...) {  // The work's exception: AsyncRun decides about the claim.
-            thrown = std::current_exception();
-          }
-          if (result) {
-            self->returned(std::move(*result));
-          } else {
-            self->threw(std::move(thrown));
-          }
-        },
-        boost::asio::detached);
+    using ItsExecutor = typename Awaited<decltype(task_.run(context))>::Executor;
+    constexpr bool can_run = std::convertible_to<const Executor&, ItsExecutor>;
+    static_assert(can_run,
+                  "once: the coroutine runs on the executor of the completion token, which is not of its awaitable's "
+                  "type; return a boost::asio::awaitable<T>");
+    if constexpr (can_run) {
+      boost::asio::co_spawn(
+          *executor_,
+          [self = self(), &context]() -> boost::asio::awaitable<void, ItsExecutor> {
+            std::exception_ptr thrown;
+            std::optional<Result> result;
+            try {
+              result = co_await self->task_.run(context);
+            } catch (...) {  // The work's exception: AsyncRun decides about the claim.
+              thrown = std::current_exception();
+            }
+            if (result) {
+              self->returned(std::move(*result));
+            } else {
+              self->threw(std::move(thrown));
+            }
+          },
+          boost::asio::detached);
+    }
   }
 
   void finished(End end) override {
@@ -293,6 +307,14 @@ struct AsioStart<void(std::exception_ptr, Value...)> {
       return initiate_asio_run<void(std::exception_ptr, Value...), Token>(token, engine, std::move(task));
     }
   }
+  template <class Token>
+  static auto refused(std::remove_reference_t<Token>& token) {
+    if constexpr (StackfulToken<std::remove_cvref_t<Token>>) {
+      return std::get<0>(std::tuple<Value..., bool>());
+    } else {
+      return detail::refused<void(std::exception_ptr, Value...)>(token);
+    }
+  }
 };
 
 // The write of a step's result, awaited. Its thread is the store's, and it may come after the context was destroyed.
@@ -319,7 +341,7 @@ using StepResult = Awaited<std::remove_cvref_t<std::invoke_result_t<Step&>>>;
 
 // As run_step().
 template <class Step>
-auto async_step(Claim* claim, std::string name, Step step)
+auto run_async_step(Claim* claim, std::string name, Step step)
     -> boost::asio::awaitable<typename StepResult<Step>::Value, typename StepResult<Step>::Executor> {
   using Given = StepResult<Step>;
   using Value = typename Given::Value;
@@ -336,9 +358,6 @@ auto async_step(Claim* claim, std::string name, Step step)
     const Finish finish = co_await async_keep_step<Executor>(*claim, name, std::string());
     check_step(*claim, name, finish);
   } else {
-    static_assert(Codable<Value>,
-                  "once: no once::Codec for the result of the step; return a string or void, include "
-                  "<once/codec_json.hpp>, or specialise once::Codec");
     if (kept) co_return Codec<Value>::decode(*kept);
     std::optional<Value> value;
     if constexpr (Given::is_awaitable) {
@@ -352,6 +371,25 @@ auto async_step(Claim* claim, std::string name, Step step)
       check_step(*claim, name, finish);
     }
     co_return *std::move(value);
+  }
+}
+
+template <class Step>
+auto async_step(Claim* claim, std::string name, Step step) {
+  static_assert(std::invocable<Step&>, "once: a step must be callable as step()");
+  if constexpr (std::invocable<Step&>) {
+    using Value = typename StepResult<Step>::Value;
+    constexpr bool can_be_kept = std::is_void_v<Value> || Codable<Value>;
+    static_assert(can_be_kept,
+                  "once: no once::Codec for the result of the step; return a string or void, include "
+                  "<once/codec_json.hpp>, or specialise once::Codec");
+    if constexpr (can_be_kept) {
+      return run_async_step<Step>(claim, std::move(name), std::move(step));
+    } else {
+      return boost::asio::awaitable<Value>();
+    }
+  } else {
+    return boost::asio::awaitable<void>();
   }
 }
 
@@ -412,8 +450,14 @@ class WorkTask {
 // Engine::run(), and boost::system::system_error for a cancelled call: see the top of this file.
 template <class Work, class Token = boost::asio::use_awaitable_t<>>
 auto async_run(Engine& engine, Request request, Work work, Token&& token = Token()) {
-  return detail::AsioStart<void(std::exception_ptr, Outcome)>::with<Token>(
-      token, engine, detail::WorkTask<Work>(std::move(request), std::move(work)));
+  using Start = detail::AsioStart<void(std::exception_ptr, Outcome)>;
+  constexpr bool is_work = std::invocable<Work&, Context&> || std::invocable<Work&>;
+  static_assert(is_work, "once: the work must be callable as work(once::Context&) or work()");
+  if constexpr (is_work) {
+    return Start::template with<Token>(token, engine, detail::WorkTask<Work>(std::move(request), std::move(work)));
+  } else {
+    return Start::template refused<Token>(token);
+  }
 }
 
 // Context::step() for work that is a coroutine: awaits the step, and the write of its result, and blocks no thread.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
 #include <boost/asio/execution/context.hpp>
 #include <boost/asio/execution/executor.hpp>
 #include <boost/asio/execution_context.hpp>
@@ -23,6 +24,12 @@
 #include <once/compiler.hpp>
 
 namespace once::detail {
+
+// What a call returns that a static_assert has refused: of the right type, so that it is the only error.
+template <class Signature, class Token>
+auto refused(Token& token) {
+  return boost::asio::async_initiate<Token, Signature>([](auto&&...) {}, token);
+}
 
 template <class Executor>
 boost::asio::execution_context& asio_context_of(const Executor& executor) {
@@ -110,7 +117,7 @@ class AsioHandlerDelivery final : public AsioDelivery<Values...> {
   }
 
   void drop() noexcept override {
-    const std::optional<Handler> dropped = std::exchange(handler_, std::nullopt);  // May be what owns this.
+    [[maybe_unused]] const auto dropped = std::exchange(handler_, std::nullopt);  // May be what owns this.
     work_.reset();
     executor_.reset();
   }

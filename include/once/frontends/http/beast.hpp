@@ -14,6 +14,7 @@
 #include <atomic>
 #include <concepts>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -152,7 +153,19 @@ class BeastServing {
 template <class T>
 struct IsBeastAwaitable : std::false_type {};
 template <class E>
-struct IsBeastAwaitable<boost::asio::awaitable<BeastResponse, E>> : std::true_type {};
+struct IsBeastAwaitable<boost::asio::awaitable<BeastResponse, E>> : std::true_type {
+  using Executor = E;
+};
+
+// Whether the reply of a handler is a std::function, which copies what it holds. A Callback cannot be copied.
+template <class T>
+struct IsStdFunction : std::false_type {};
+template <class Signature>
+struct IsStdFunction<std::function<Signature>> : std::true_type {};
+template <class Handler>
+struct CopiesReply : std::false_type {};
+template <class Message, class Its, class Reply>
+struct CopiesReply<std::function<void(Message, Its, Reply)>> : IsStdFunction<std::remove_cvref_t<Reply>> {};
 
 template <class Handler>
 using BeastHandled = std::invoke_result<Handler&, const BeastRequest&, Execution&>;
@@ -164,6 +177,7 @@ concept BeastCoroutine = std::invocable<Handler&, const BeastRequest&, Execution
                          IsBeastAwaitable<typename BeastHandled<Handler>::type>::value;
 template <class Handler>
 concept BeastCallback =
+    !requires { requires CopiesReply<decltype(std::function(std::declval<Handler>()))>::value; } &&
     requires(Handler& handler, const BeastRequest& message, Execution& execution, Callback<void(BeastResponse)> reply) {
       { handler(message, execution, std::move(reply)) } -> std::same_as<void>;
     };
@@ -175,12 +189,20 @@ void call_handler(Handler handler, const std::shared_ptr<BeastServing>& serving,
   if constexpr (BeastFunction<Handler>) {
     serving->reply(handler(message, serving->execution));
   } else if constexpr (BeastCoroutine<Handler>) {
-    auto kept = std::make_shared<Handler>(std::move(handler));  // The coroutine refers to its captures.
-    boost::asio::co_spawn(executor, (*kept)(message, serving->execution),
-                          [serving, kept](const std::exception_ptr& error, BeastResponse response) {
-                            if (error) return serving->fail(error);
-                            serving->reply(std::move(response));
-                          });
+    constexpr bool can_run =
+        std::convertible_to<const Executor&, typename IsBeastAwaitable<typename BeastHandled<Handler>::type>::Executor>;
+    static_assert(
+        can_run,
+        "once: a coroutine of async_serve() runs on the executor of the completion token, which is not of the "
+        "awaitable's type; return a boost::asio::awaitable<BeastResponse>");
+    if constexpr (can_run) {
+      auto kept = std::make_shared<Handler>(std::move(handler));  // The coroutine refers to its captures.
+      boost::asio::co_spawn(executor, (*kept)(message, serving->execution),
+                            [serving, kept](const std::exception_ptr& error, BeastResponse response) {
+                              if (error) return serving->fail(error);
+                              serving->reply(std::move(response));
+                            });
+    }
   } else {
     handler(message, serving->execution,
             Callback<void(BeastResponse)>([serving](BeastResponse response) { serving->reply(std::move(response)); }));
@@ -244,8 +266,8 @@ auto async_step(Execution& execution, std::string name, Step step) {
 // If the executor's context is destroyed before, it never completes, and the completion is destroyed with the context.
 // A handler that replies later still has its answer stored. The claim of one that does not lapses, and then
 // Options::on_ambiguous decides, or it ends as a dropped `reply` does; it is released if the handler was not called.
-template <class Handler, class Token>
-auto async_serve(Endpoint& endpoint, const BeastRequest& message, Handler handler, Token&& token,
+template <class Handler, class Token = boost::asio::use_awaitable_t<>>
+auto async_serve(Endpoint& endpoint, const BeastRequest& message, Handler handler, Token&& token = Token(),
                  std::string_view principal = {}) {
   constexpr bool is_handler =
       detail::BeastFunction<Handler> || detail::BeastCoroutine<Handler> || detail::BeastCallback<Handler>;
@@ -253,10 +275,26 @@ auto async_serve(Endpoint& endpoint, const BeastRequest& message, Handler handle
                 "once: a handler of async_serve() takes (const BeastRequest&, Execution&) and returns a BeastResponse "
                 "or a boost::asio::awaitable<BeastResponse>, or takes a Callback<void(BeastResponse)> as well and "
                 "returns nothing");
-  if constexpr (is_handler) {
+  constexpr bool is_token = boost::asio::completion_token_for<std::remove_reference_t<Token>, void(BeastResponse)>;
+  static_assert(is_token,
+                "once: async_serve() completes with void(BeastResponse), which its completion token does not take");
+  if constexpr (is_handler && is_token) {
     return boost::asio::async_initiate<Token, void(BeastResponse)>(detail::BeastServe(), token, &endpoint, &message,
                                                                    std::move(handler), std::string(principal));
+  } else if constexpr (is_token) {
+    return once::detail::refused<void(BeastResponse)>(token);
   }
+}
+
+// A message of another kind, which is an error of the compiler.
+template <class Body, class Fields, class Handler, class Token = boost::asio::use_awaitable_t<>>
+auto async_serve(Endpoint&, const boost::beast::http::request<Body, Fields>&, const Handler&, Token&& token = Token(),
+                 std::string_view = {}) {
+  static_assert(
+      std::is_void_v<Body>,
+      "once: async_serve() takes a BeastRequest: a boost::beast::http::request<boost::beast::http::string_body> "
+      "with the usual fields");
+  return once::detail::refused<void(BeastResponse)>(token);
 }
 
 }  // namespace once::http
