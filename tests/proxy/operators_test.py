@@ -1,9 +1,11 @@
 """The operators' API of `once proxy`, with curl: what the commands do, by HTTP, to a proxy that is at work."""
 import hashlib
 import json
+import os
 import pathlib
 import re
 import signal
+import stat
 import subprocess
 import unittest
 
@@ -170,6 +172,15 @@ class Operators(ProxyCase):
         process.terminate()
         self.assertEqual(process.wait(60), 0)
         self.assertFalse(self.token_file.exists())
+
+    def test_a_token_file_is_readable_whatever_the_umask(self):
+        """mkostemp() makes it with 0600, less what the umask takes, also from its owner."""
+        old = os.umask(0o777)
+        try:
+            self.admin_proxy()
+        finally:
+            os.umask(old)
+        self.assertEqual(stat.S_IMODE(self.token_file.stat().st_mode), 0o600)
 
     def test_two_members_of_one_name_are_refused(self):
         self.admin_proxy()

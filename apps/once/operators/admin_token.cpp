@@ -138,7 +138,7 @@ MadeTokenFile::MadeTokenFile() {
   if (in.empty()) in = folder("TMPDIR");
   if (in.empty()) in = "/tmp";
   path_ = in + "/once-admin-token-XXXXXX";
-  const Fd file(mkostemp(path_.data(), O_CLOEXEC));  // 0600, whatever the umask is.
+  const Fd file(mkostemp(path_.data(), O_CLOEXEC));
   const auto failed = [&](int why) {
     return Exception(ErrorKind::unavailable, "cannot make a file for the token of the operators' API in " + in + ": " +
                                                  std::strerror(why) + "; name one with --admin-token-file");
@@ -147,7 +147,9 @@ MadeTokenFile::MadeTokenFile() {
   std::array<std::uint8_t, 32> random{};
   system_random()->fill(random);
   const std::string line = to_hex({reinterpret_cast<const char*>(random.data()), random.size()}) + "\n";
-  if (write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+  errno = ENOSPC;  // A write that is cut short sets none.
+  const bool is_written = write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  if (!is_written || fchmod(file.get(), 0600) != 0) {  // The umask may have taken the owner's permissions too.
     const int why = errno;
     unlink(path_.c_str());
     throw failed(why);
