@@ -2,6 +2,7 @@
 // nothing acknowledged lost, and work going on afterwards.
 #include <once/stores/sqlite.hpp>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -18,6 +19,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -43,10 +45,28 @@
 namespace once::testing {
 namespace faults_test {
 
+// Called with the name of each directory that is made under a new name, before the caller gets it.
+std::function<void(const std::string& made)> directory_made;
+
+}  // namespace faults_test
+}  // namespace once::testing
+
+// Stands before the C library's.
+extern "C" __attribute__((visibility("default"))) char* mkdtemp(char* name) noexcept {
+  static auto* const real = reinterpret_cast<char* (*)(char*)>(dlsym(RTLD_NEXT, "mkdtemp"));
+  char* const made = real(name);
+  if (made != nullptr && once::testing::faults_test::directory_made) once::testing::faults_test::directory_made(made);
+  return made;
+}
+
+namespace once::testing {
+namespace faults_test {
+
 using stores::make_sqlite_store;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr Millis short_wait{200};
 
@@ -254,6 +274,80 @@ TEST_F(SqliteOwners, NewFilesAndDirectoriesBelongToTheDirectorysOwner) {
   put(*store, "k#1");
   for (const char* made : {"state", "state/once"}) expect_owners(home / made, 0700);
   for (const char* end : {"", "-lock", "-wal", "-shm"}) expect_owners(file + end, 0600);
+}
+
+// Between the system call that makes a directory and the one that gives it away, a user who may write there can put
+// another one in its place.
+class SqliteDirectoryRace : public SqliteOwners {
+ protected:
+  SqliteDirectoryRace() {
+    give(home_, 0700);
+    std::filesystem::create_directory(victim_);
+    EXPECT_EQ(chmod(victim_.c_str(), 0755), 0);
+    std::ofstream(victim_ / "secret") << "x";
+  }
+  ~SqliteDirectoryRace() override { directory_made = nullptr; }
+
+  // How opening ends if this happens to the first directory that is made.
+  std::string open_while(std::function<void(const std::string& made)> happens) {
+    directory_made = [happens = std::move(happens)](const std::string& made) {
+      const auto once_only = std::exchange(directory_made, nullptr);
+      happens(made);
+    };
+    try {
+      put(*make_sqlite_store({.path = file_, .create_directories = true}), "k#1");
+      return "opened";
+    } catch (const Exception& error) {
+      return error.what();
+    }
+  }
+  void expect_untouched() const {
+    struct stat found {};
+    ASSERT_EQ(stat(victim_.c_str(), &found), 0);
+    EXPECT_EQ(found.st_uid, geteuid());
+    EXPECT_EQ(found.st_mode & 07777, 0755U);
+  }
+
+  const std::filesystem::path home_ = std::filesystem::path(scratch_.file()).parent_path();
+  const std::filesystem::path victim_ = home_ / "victim";
+  const std::string file_ = home_ / "state" / "once" / "new.db";
+};
+
+TEST_F(SqliteDirectoryRace, ALinkIsNotFollowed) {
+  const std::string end = open_while([&](const std::string& made) {
+    std::filesystem::remove(made);
+    std::filesystem::create_directory_symlink(victim_, made);
+  });
+  EXPECT_THAT(end, HasSubstr("cannot create the directory " + (home_ / "state").string()));
+  expect_untouched();
+}
+
+TEST_F(SqliteDirectoryRace, AnotherDirectoryIsNotGivenAway) {
+  std::string moved;
+  const std::string end = open_while([&](const std::string& made) {
+    std::filesystem::remove(made);
+    std::filesystem::rename(victim_, moved = made);
+  });
+  EXPECT_THAT(end, HasSubstr("Directory not empty"));
+  std::filesystem::rename(moved, victim_);
+  expect_untouched();
+  if (geteuid() == 0) {  // Only root can give one away.
+    EXPECT_THAT(open_while([](const std::string& made) { give(made, 0700); }), HasSubstr("Operation not permitted"));
+  }
+}
+
+TEST_F(SqliteDirectoryRace, ADirectoryOfAnotherProcessIsUsed) {
+  EXPECT_EQ(open_while([&](const std::string&) {
+              EXPECT_FALSE(std::filesystem::exists(home_ / "state")) << "others would find it closed";
+              std::filesystem::create_directory(home_ / "state");
+              give(home_ / "state", 0700);
+              std::ofstream(home_ / "state" / "not empty") << "x";
+            }),
+            "opened");
+  expect_owners(home_ / "state", 0700);
+  for (const auto& entry : std::filesystem::directory_iterator(home_)) {
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("once-new"))) << "what was not needed is gone";
+  }
 }
 
 // As after a restore, which brings only the database.
