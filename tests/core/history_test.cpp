@@ -233,6 +233,7 @@ TEST(History, LeadsBackOverActsAlone) {
   EXPECT_EQ(unseen_acts(record), 0U);
   record = acted(record, 10);
   EXPECT_FALSE(leads_back(record, seen.revision));
+  EXPECT_FALSE(leads_back(record, claim.revision)) << "a write that is no act stands between the acts";
   record.history.entries.back().revision = 0;
   EXPECT_FALSE(leads_back(record, seen.revision)) << "an act without a revision";
   record.history.entries.back() = {.revision = record.revision, .replaced = record.revision};
