@@ -195,6 +195,19 @@ class Sqs(Queues):
         self.assertEqual(self.left(url), (0, 0))
         self.assertEqual(collections.Counter(self.ends(done)), {"executed": 10, "replayed": 20})
 
+    def test_switched_off_it_runs_everything_and_says_so(self):
+        url = self.make_queue()
+        command = ["--key-from", "payload", "--key", "order", "--parallel", "1", "--", "sh", "-c",
+                   "printf '%s\\n' \"${ONCE_DISABLED-protected}\" >>ran"]
+        for log in (["--log", "none"], ["--log", "json", "--log-level", "err"], ["--log", "json"]):
+            self.send(url, {"order": 1})
+            self.send(url, {"order": 1})
+            done = self.expect(self.drain(*log, *command, env={**self.env, "ONCE_DISABLED": "1"}), 0)
+            told = done.stderr.decode()
+            self.assertEqual(sum("unprotected" in line and "ended" not in line for line in told.splitlines()), 2, told)
+        self.assertEqual(self.path("ran").read_text(), "protected\n" * 6)
+        self.expect(self.drain(*command, env={**self.env, "ONCE_DISABLED": "ture"}), 64, stderr=b"ONCE_DISABLED is 'ture'")
+
     def test_operators_get_counts_and_probes(self):
         url = self.make_queue()
         self.fifo("gate")

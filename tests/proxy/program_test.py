@@ -151,6 +151,22 @@ class UnixSockets(ProxyCase):
 
 
 class Program(ProxyCase):
+    def test_switched_off_it_passes_everything_on_and_says_so(self):
+        """Each time, whatever the log leaves out; and no command that it starts is switched off with it."""
+        for number, log in enumerate((["--log", "none"], ["--log", "text", "--log-level", "err"], ["--log", "text"])):
+            process = self.proxy(*log, env={**self.env, "ONCE_DISABLED": "1"})
+            ran = [f"charge {2 * number + call}" for call in (1, 2)]
+            for answer in ran:
+                self.assertIn(answer, self.curl("order-17"))
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(timeout=60)[1].decode()
+            self.assertEqual(sum("unprotected" in line for line in told.splitlines()), 2, told)
+        self.proxy()
+        self.assertIn("charge 7", self.curl("order-17"))
+        done = self.once("proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9", "--no-principal",
+                         env={**self.env, "ONCE_DISABLED": "ture"})
+        self.expect(done, 64, stderr=b"ONCE_DISABLED is 'ture'")
+
     def test_curl_gets_what_the_page_says(self):
         process = self.proxy()
         first = self.curl("order-17")

@@ -32,10 +32,12 @@ Observer log_observer(const std::optional<LogOptions>& options) {
 }
 
 Observer service_log_observer(const std::optional<LogOptions>& options) {
-  if (options || !is_disabled_by_environment()) return log_observer(options);
-  return [](const Event& event) {
+  const bool is_logged = options && options->level >= level_of(EventKind::unprotected);
+  if (is_logged || !is_disabled_by_environment()) return log_observer(options);
+  return [log = log_observer(options)](const Event& event) {
     if (event.kind == EventKind::unprotected)
       say("ONCE_DISABLED is set: an operation runs unprotected, so that it may run twice", LogLevel::warning);
+    log(event);
   };
 }
 

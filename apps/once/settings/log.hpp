@@ -23,7 +23,7 @@ std::optional<LogOptions> log_options(const LogFlags& flags);  // Empty: none.
 
 // Writes to standard error. Without options, it does nothing.
 Observer log_observer(const std::optional<LogOptions>& options);
-// The same for services, which say even without a log that ONCE_DISABLED is set, for each operation.
+// The same for services, which say for each operation that ONCE_DISABLED is set, even if the log leaves it out.
 Observer service_log_observer(const std::optional<LogOptions>& options);
 
 }  // namespace once::cli
