@@ -320,6 +320,22 @@ TEST_F(Idempotent, AnEventWithoutAKeyIsRefused) {
   EXPECT_EQ(handler(order, invocation()), "1");
 }
 
+// ["user.uid", "productId"] over an event without a user would be one key for all users.
+TEST_F(Idempotent, AKeyWithANullPartIsRefused) {
+  IdempotentOptions with = options();
+  with.key = "[user.uid, productId]";
+  int runs = 0;
+  Process& one = process();
+  const auto run = [&](std::string_view event) {
+    return idempotent(*one.engine, with, [&](std::string_view) { return std::to_string(++runs); })(event, invocation());
+  };
+  const std::string_view half = R"({"user":{"uid":null},"productId":10000})";
+  EXPECT_EQ(error_of([&] { return run(half); }), errors::no_key);
+  EXPECT_EQ(run(R"({"user":{"uid":"u-1"},"productId":10000})"), "1");
+  with.allow_null_parts = true;
+  EXPECT_EQ(run(half), "2");
+}
+
 TEST_F(Idempotent, TheHookSeesReplaysOnly) {
   IdempotentOptions with = options();
   with.on_replay = [](std::string response, const Record& record) {

@@ -933,6 +933,26 @@ TEST_F(PollerTest, DeadEndsAreLeftOrParked) {
   EXPECT_THAT(ran, ElementsAre("a"));
 }
 
+// ["user.uid", "productId"] over a message without a user would be one key for all users.
+TEST_F(PollerTest, AKeyWithANullPartIsADeadEnd) {
+  const auto with = [&](bool allows) {
+    return options([&](PollerOptions& o) {
+      o.key_source = sqs::KeySource::payload;
+      o.key = "[user.uid, productId]";
+      o.allow_null_parts = allows;
+      o.retry_after = 1h;
+    });
+  };
+  queue->send("whole", R"({"user":{"uid":"u-1"},"productId":10000})");
+  queue->send("half", R"({"user":{"uid":null},"productId":10000})");
+  run(with(false));
+  EXPECT_THAT(ran, ElementsAre("whole"));
+  EXPECT_TRUE(was_told("half poison stays"));
+  clock->advance(1h);
+  run(with(true));
+  EXPECT_THAT(ran, ElementsAre("whole", "half"));
+}
+
 TEST_F(PollerTest, WhatWasBegunToBeKeptIsKeptWhenItComesAgainWhateverALapseMeans) {
   {
     Engine dead(engine_options(store));  // Ends between the claim and the step.
