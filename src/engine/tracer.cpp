@@ -1,7 +1,11 @@
 #include <once/engine/tracer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
 
 #include <once/key.hpp>
 #include <once/platform/system.hpp>
@@ -22,12 +26,22 @@ TracerOptions with_parts(TracerOptions options) {
   return options;
 }
 
-// No id is all zeros.
-template <std::size_t Size>
-void fill_id(Random& random, std::array<std::uint8_t, Size>& id) {
+// All in one system call, which costs more than the bytes. No id is all zeros.
+void draw_ids(Random& random, std::initializer_list<std::span<std::uint8_t>> ids) {
+  std::array<std::uint8_t, 32> bytes{};
+  const auto is_zero = [](std::span<const std::uint8_t> id) {
+    return std::ranges::all_of(id, [](std::uint8_t byte) { return byte == 0; });
+  };
   do {
-    random.fill(id);
-  } while (id == std::array<std::uint8_t, Size>{});
+    std::size_t count = 0;
+    for (const auto id : ids) count += id.size();
+    std::span<std::uint8_t> drawn = std::span(bytes).first(count);
+    random.fill(drawn);
+    for (const auto id : ids) {
+      std::ranges::copy(drawn.first(id.size()), id.begin());
+      drawn = drawn.subspan(id.size());
+    }
+  } while (std::ranges::any_of(ids, is_zero));
 }
 
 enum class Part : std::uint8_t { none, work, answer, finish };
@@ -83,16 +97,16 @@ Tracer::Tracer(TracerOptions options) : options_(with_parts(std::move(options)))
 std::shared_ptr<const CallTrace> Tracer::begin(const TracePtr& given) const {
   const TracePtr caller = given == nullptr && options_.current ? options_.current() : given;
   auto trace = std::make_shared<CallTrace>();
+  TraceParent& call = trace->call;
   if (caller != nullptr) {
-    trace->caller = trace->call = caller->parent;
+    trace->caller = call = caller->parent;
     trace->state = caller->state;
+    draw_ids(*options_.random, {call.span_id, trace->work.span_id});
   } else {
-    fill_id(*options_.random, trace->call.trace_id);
+    draw_ids(*options_.random, {call.trace_id, call.span_id, trace->work.span_id});
   }
-  trace->call.sampled = samples(caller, trace->call);
-  trace->work = trace->call;
-  fill_id(*options_.random, trace->call.span_id);
-  fill_id(*options_.random, trace->work.span_id);
+  call.sampled = samples(caller, call);
+  trace->work = {.trace_id = call.trace_id, .span_id = trace->work.span_id, .sampled = call.sampled};
   trace->began = options_.wall();
   trace->began_up = options_.clock->uptime();
   return trace;
