@@ -133,7 +133,7 @@ once::LogFormat log_format_of(const std::vector<std::string>& arguments) {
 // be refused without ending the program. So a low limit is refused before a claim.
 std::string too_few_addresses(const std::string& command) {
   constexpr rlim_t mib = 1 << 20;
-  const bool serves = command == "sqs" || command == "proxy";
+  const bool serves = command == "sqs" || command == "proxy" || command == "serve" || command == "console";
   if (!serves && command != "run") return {};
   const rlim_t needed = serves ? 512 * mib : 192 * mib;
   rlimit found{};

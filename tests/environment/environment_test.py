@@ -354,8 +354,8 @@ ENVIRONMENTS = [
     ("RLIMIT_FSIZE 100 KiB", fsize(100), WORKS, "", WORKS),  # Its log is copied, and begins anew.
     ("RLIMIT_FSIZE 400 KiB", fsize(400), WORKS, "", WORKS),
     *[(f"RLIMIT_NPROC {free}", nproc(free), EITHER, "limit of processes|limit of pids", EITHER) for free in range(1, 13)],
-    ("RLIMIT_NOFILE 8", limit(resource.RLIMIT_NOFILE, 8), EITHER, "Too many open files|descriptor|open file", EITHER),
-    ("RLIMIT_NOFILE 16", limit(resource.RLIMIT_NOFILE, 16), EITHER, "Too many open files|descriptor|open file", EITHER),
+    ("RLIMIT_NOFILE 8", limit(resource.RLIMIT_NOFILE, 8), EITHER, "Too many open files|descriptor|open file|may open only", EITHER),
+    ("RLIMIT_NOFILE 16", limit(resource.RLIMIT_NOFILE, 16), EITHER, "Too many open files|descriptor|open file|may open only", EITHER),
     *[(f"RLIMIT_AS {mib} MiB", limit(resource.RLIMIT_AS, mib << 20), EITHER, "memory|shared object|thread|RLIMIT_AS", EITHER)
       for mib in (64, 100, 160, 260)],
     ("RLIMIT_AS 512 MiB", limit(resource.RLIMIT_AS, 512 << 20), WORKS, "", WORKS),
@@ -609,8 +609,53 @@ def end_proxy(process):
     process.communicate(timeout=LIMIT_S)
 
 
+def serve(place, checks):
+    socket = place.dir / "serve.sock"
+    words = [ONCE, "serve", "--listen", f"unix:{socket}", "--log", "none"]
+    if checks.place.prepare is not None and checks.place.prepare.__name__ == "close":
+        return  # That it listens is printed on standard error.
+    worked = False
+    for inside in (True, False):
+        process = place.start(*words, inside=inside)
+        line = process.stderr.readline().decode()
+        if "listening on" not in line:
+            _, rest = process.communicate(timeout=LIMIT_S)
+            assert inside, f"serve, outside: {line}"
+            assert not checks.end(process.returncode, line + rest.decode(), "serve")
+            checks.outcome(False, "serve")
+            leave(place)
+            continue
+        statuses = [claim(place, socket, f"request-of-{inside}-{call}") for call in (1, 2)]
+        if inside:
+            worked = 201 in statuses
+            assert statuses == [201, 200] or not worked and set(statuses) == {503}, f"serve: {statuses}"
+            checks.outcome(worked, "serve")
+            leave(place)
+        else:
+            assert statuses == [200 if worked else 201, 200], f"serve, outside: {statuses}"
+        end_proxy(process)
+        assert process.returncode >= 0, f"serve: died of signal {-process.returncode}"
+    checks.effects("ran-serve", 1, "serve")
+
+
+def claim(place, socket, request_id):
+    """The status of a request for a claim. A claim is carried out."""
+    def ask(path, *words):
+        done = subprocess.run(["curl", "-sS", "--max-time", "30", "--unix-socket", str(socket), "-w", "\n%{http_code}",
+                               f"http://once/v1/claims{path}", *words], capture_output=True, text=True, check=False)
+        body, _, status = done.stdout.rpartition("\n")
+        return body, int(status or 0)
+    body, status = ask("", "--json", json.dumps({"scope": "orders", "key": "17", "request_id": request_id}))
+    if status == 201:
+        with open(place.dir / "ran-serve", "a", encoding="ascii") as ran:
+            ran.write("ran\n")
+        _, recorded = ask(f"/{json.loads(body)['claim']}/complete", "-H", "Content-Type: text/plain", "-d", "charged")
+        assert recorded == 200, f"serve: a claim was given, and its result is not recorded: {recorded}"
+    return status
+
+
 PROGRAMS = [("run", run_command), ("run under hold", run_under_hold), ("library", library), ("operators", operators),
-            ("sqs", sqs), ("proxy", proxy)]
+            ("sqs", sqs), ("proxy", proxy), ("serve", serve)]
 
 
 def on_row_limit(*_):
