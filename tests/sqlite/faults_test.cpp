@@ -41,6 +41,7 @@
 #include "one_group.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
+#include "stores/sqlite/file_system.hpp"
 
 namespace once::testing {
 namespace faults_test {
@@ -360,6 +361,20 @@ TEST_F(SqliteOwners, SideFilesBelongToTheDatabasesOwner) {
   const auto store = open();
   put(*store, "k#2");
   for (const char* end : {"", "-lock", "-wal", "-shm"}) expect_owners(file + end, 0640);
+}
+
+// 9p and tmpfs differ in one digit.
+TEST(SqliteFileSystems, SharedOnesAreKnownAndLocalOnesAreNot) {
+  for (const std::uint32_t shared :
+       {0x65735546U, 0x6969U, 0x517BU, 0xFF534D42U, 0xFE534D42U, 0x01021997U, 0x00C36400U, 0x0BD00BD0U, 0x19830326U,
+        0x47504653U, 0x01161970U, 0x7461636FU, 0xAAD7AAEAU, 0xBEEFDEADU, 0x61636673U, 0x013111A8U, 0x564CU}) {
+    EXPECT_FALSE(stores::sqlite::shared_file_system(shared).empty()) << std::hex << shared;
+  }
+  // ext4, XFS, Btrfs, tmpfs, F2FS, ZFS, bcachefs, and overlay, on which containers live.
+  for (const std::uint32_t local :
+       {0xEF53U, 0x58465342U, 0x9123683EU, 0x01021994U, 0xF2F52010U, 0x2FC12FC1U, 0xCA451A4EU, 0x794C7630U}) {
+    EXPECT_TRUE(stores::sqlite::shared_file_system(local).empty()) << std::hex << local;
+  }
 }
 
 // RLIMIT_FSIZE of this process, until it is destroyed.
