@@ -13,7 +13,7 @@ namespace once {
 namespace {
 
 void print(std::string_view operation, std::string_view text) {
-  std::string line = "once: '" + text::show_invisible(text::replace_invalid_utf8(operation)) + "' ";
+  std::string line = "once: '" + text::escape_invisible(text::replace_invalid_utf8(operation)) + "' ";
   line.append(text).append("\n");
   std::fputs(line.c_str(), stderr);
 }

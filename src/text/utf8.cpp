@@ -32,6 +32,24 @@ bool utf16_less_from(const char* a, const char* a_end, const char* b, const char
   }
 }
 
+template <class Which>
+std::string escape_if(std::string_view text, Which&& which) {
+  std::string out;
+  out.reserve(text.size());
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  while (p < end) {
+    const char* const begin = p;
+    const char32_t c = next_code_point(p);
+    if (which(c)) {
+      append_json_escape(c, out);
+    } else {
+      out.append(begin, p);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::size_t utf8_sequence(const char* p, const char* end) noexcept {
@@ -155,22 +173,27 @@ bool is_invisible(char32_t c) noexcept {
     char32_t first;
     char32_t last;
   };
-  // Of Unicode 15's general categories Cc, Cf, Zl and Zp those that show nothing, and the fillers of Hangul.
-  static constexpr std::array<Range, 15> ranges{{{0, 0x1F},
+  // Of Unicode 15 the general categories Cc, Zl and Zp, the property Default_Ignorable_Code_Point (which has the signs
+  // for directions, the variation selectors and the fillers of Hangul), and the marks of annotations.
+  static constexpr std::array<Range, 19> ranges{{{0, 0x1F},
                                                  {0x7F, 0x9F},
                                                  {0xAD, 0xAD},
+                                                 {0x34F, 0x34F},
                                                  {0x61C, 0x61C},
                                                  {0x115F, 0x1160},
-                                                 {0x180E, 0x180E},
+                                                 {0x17B4, 0x17B5},
+                                                 {0x180B, 0x180F},
                                                  {0x200B, 0x200F},
                                                  {0x2028, 0x202E},
                                                  {0x2060, 0x206F},
                                                  {0x3164, 0x3164},
+                                                 {0xFE00, 0xFE0F},
                                                  {0xFEFF, 0xFEFF},
                                                  {0xFFA0, 0xFFA0},
-                                                 {0xFFF9, 0xFFFB},
+                                                 {0xFFF0, 0xFFFB},
+                                                 {0x1BCA0, 0x1BCA3},
                                                  {0x1D173, 0x1D17A},
-                                                 {0xE0000, 0xE007F}}};
+                                                 {0xE0000, 0xE0FFF}}};
   return std::ranges::any_of(ranges, [&](const Range& range) { return c >= range.first && c <= range.last; });
 }
 
@@ -186,22 +209,10 @@ void append_json_escape(char32_t c, std::string& out) {
 }
 
 std::string show_invisible(std::string_view json) {
-  std::string out;
-  out.reserve(json.size());
-  const char* p = json.data();
-  const char* const end = p + json.size();
-  while (p < end) {
-    const char* const begin = p;
-    const bool is_ascii = static_cast<unsigned char>(*p) < 0x80;
-    const char32_t c = is_ascii ? static_cast<char32_t>(*p++) : next_code_point(p);
-    if (!is_ascii && is_invisible(c)) {
-      append_json_escape(c, out);
-    } else {
-      out.append(begin, p);
-    }
-  }
-  return out;
+  return escape_if(json, [](char32_t c) { return c >= 0x80 && is_invisible(c); });
 }
+
+std::string escape_invisible(std::string_view text) { return escape_if(text, is_invisible); }
 
 std::size_t code_point_length(std::string_view text) noexcept {
   return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !continues(c); }));

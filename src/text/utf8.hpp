@@ -29,13 +29,16 @@ std::string replace_invalid_utf8(std::string_view bytes);
 bool utf16_less(std::string_view a, std::string_view b) noexcept;
 
 // Whether a character controls a terminal or a reader's eyes instead of showing something: controls (C0, DEL, C1), line
-// and paragraph separators, what changes the direction of text, and what takes no room (U+200B, U+FEFF, tags).
+// and paragraph separators, what changes the direction of text, and what takes no room (U+200B, U+FEFF, tags, variation
+// selectors: a text with one looks like the same text without it).
 bool is_invisible(char32_t c) noexcept;
 
 // As it stands in a JSON string: \u202e, or two of them for one outside the basic plane.
 void append_json_escape(char32_t c, std::string& out);
 // A JSON text, or a string of one, in which is_invisible() characters outside ASCII are escaped. It means the same.
 std::string show_invisible(std::string_view json);
+// Any well-formed text, in which all of them are, also those of ASCII.
+std::string escape_invisible(std::string_view text);
 
 std::size_t utf16_length(std::string_view text) noexcept;
 std::size_t code_point_length(std::string_view text) noexcept;

@@ -287,6 +287,23 @@ class Looking(Operators):
             self.assertNotIn("\u009b".encode(), text)
             self.assertIn(b"a\\x1B[31m\\nb", text)
 
+    def test_readers_are_not_steered_by_keys(self):
+        """U+202E turns the rest of a line around, U+2028 begins one, and nobody sees the others: in JSON neither."""
+        hidden = "\u0085\u00ad\u200b\u2028\u202e\u2066\ufe0f\ufeff\U000e0041\U000e0100"
+        key = f"pay{hidden}"
+        self.complete(key, "--scope", f"shop{hidden}")
+        for command in (["ls"], ["ls", "--json"], ["find", key], ["find", key, "--json"],
+                        ["show", "--key", key, "--scope", f"shop{hidden}"],
+                        ["show", "--key", key, "--scope", f"shop{hidden}", "--json"],
+                        ["rm", "--key", key, "--scope", f"shop{hidden}", "--reason", hidden, "--dry-run", "--json"]):
+            text = self.expect(self.once(*command), 0).stdout.decode()
+            self.assertEqual([c for c in text if c in hidden], [], command)
+            if "--json" in command and command[0] in ("ls", "show"):
+                records = json.loads(text)
+                self.assertEqual((records[0] if command[0] == "ls" else records)["key"], key)
+        told = self.once("release", "--key", key, "--scope", hidden, "--reason", "r").stderr.decode()
+        self.assertEqual([c for c in told if c in hidden], [])
+
     def test_show_of_nothing(self):
         self.complete("k")
         self.expect(self.once("show", "--key", "other"), 239, b"", b"no record")

@@ -98,8 +98,9 @@ TEST(Escaping, NothingSteersAReader) {
   EXPECT_EQ(escaped("a\u202Eb"), "a\\xE2\\x80\\xAEb");
   EXPECT_EQ(escaped("a\u2028b\u2029"), "a\\xE2\\x80\\xA8b\\xE2\\x80\\xA9");
   EXPECT_EQ(escaped("\U000E0041"), "\\xF3\\xA0\\x81\\x81");
-  for (const std::string hidden : {"\u00AD", "\u061C", "\u180E", "\u200B", "\u200D", "\u200E", "\u200F", "\u202A",
-                                   "\u2060", "\u2066", "\u2069", "\uFEFF", "\uFFF9", "\u3164", "\U0001D173"}) {
+  for (const std::string hidden :
+       {"\u00AD", "\u061C", "\u180E", "\u200B", "\u200D", "\u200E", "\u200F", "\u202A", "\u2060", "\u2066", "\u2069",
+        "\uFEFF", "\uFFF9", "\u3164", "\U0001D173", "\u034F", "\uFE0F", "\U000E0100"}) {
     EXPECT_EQ(escaped(hidden).substr(0, 2), "\\x") << escaped(hidden);
   }
   for (const std::string shown : {"\u00E9", "\u4F60", "\u0627", "\U0001F600", "\u20AC", "\u2026", "\uFFFD"}) {

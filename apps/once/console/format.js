@@ -36,8 +36,8 @@ export const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, " ")
 export const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
 
 // What would move other text about, or hide: control, bidi and zero-width characters, line ends beside.
-const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
-const hidden_in_line = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029\ufff9-\ufffb\p{Default_Ignorable_Code_Point}]/gu;
+const hidden_in_line = new RegExp(`[\\t\\n]|${hidden.source}`, "gu");
 const code_of = (character) => `\\u{${character.codePointAt(0).toString(16)}}`;
 
 // Stored text in a line: a text node, in which such characters show as \u{202e}.

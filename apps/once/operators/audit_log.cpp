@@ -13,8 +13,8 @@
 #include <once/error.hpp>
 
 #include "operators/answers.hpp"
+#include "output/report.hpp"
 #include "platform/line_sink.hpp"
-#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -55,9 +55,7 @@ std::shared_ptr<AuditLog::File> AuditLog::present() const {
   return file_;
 }
 
-bool AuditLog::write(const Json& line) {
-  return present()->sink.write(text::show_invisible(line.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n");
-}
+bool AuditLog::write(const Json& line) { return present()->sink.write(json_line(line) + "\n"); }
 
 std::uint64_t AuditLog::Written::size() const {
   struct stat status {};

@@ -300,7 +300,7 @@ std::string BulkActs::line(std::string_view id) const {
   const std::lock_guard lock(mutex_);
   const BulkPtr bulk = find(id);
   const Json json = bulk ? bulk->json(false) : Json{{"id", id}, {"state", nullptr}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_line(json);
 }
 
 http::Answer BulkActs::start(std::string_view id, const http::Request& request, const Caller& caller) {

@@ -19,6 +19,7 @@
 
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
+#include "output/report.hpp"
 #include "output/text.hpp"
 #include "text/hex.hpp"
 
@@ -34,8 +35,6 @@ constexpr std::string_view overview_topic = "overview";
 constexpr std::string_view bulk_start = "bulk:";  // And the act's id.
 constexpr Millis tick{1'000};                     // How late the end of a session, or a ping, may be noticed.
 constexpr int pause_per_duration = 4;
-
-std::string one_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 bool is_bulk(std::string_view topic) { return topic.starts_with(bulk_start); }
 bool is_record(std::string_view topic) { return topic != overview_topic && !is_bulk(topic); }
@@ -169,7 +168,7 @@ struct Events::Shared {
       json["overdue"] = is_overdue(*got.record, now);
       if (service) json["service"] = service(*got.record);
     }
-    return one_line(json);
+    return json_line(json);
   }
 
   void append(std::string& out, std::string_view name, std::uint64_t id, std::string_view data) const {
@@ -272,7 +271,7 @@ struct Events::Shared {
   void look_at_overview(Steady::time_point now) {
     const auto topic = topics.find(overview_topic);
     if (topic == topics.end() || (topic->second.version != 0 && now < next_overview)) return;
-    publish(topic->second, one_line(overview_json(store->name(), sources)));
+    publish(topic->second, json_line(overview_json(store->name(), sources)));
     next_overview = now + options.overview_pause;
   }
 

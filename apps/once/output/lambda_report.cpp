@@ -59,7 +59,7 @@ int LambdaReport::show_json(const LambdaEnd& end) const {
   }
   if (!outcome.error_type.empty()) json["error_type"] = escaped(outcome.error_type);
   if (!outcome.error_message.empty()) json["error_message"] = escaped(outcome.error_message);
-  return print(json.dump() + "\n");
+  return print(json_line(json) + "\n");
 }
 
 void LambdaReport::sum_up(std::size_t starts, Millis took) const {

@@ -175,10 +175,7 @@ Json log_head(LogLevel level, std::string_view event) {
   return {{"time", text::rfc3339(system_clock()->now())}, {"level", to_string(level)}, {"event", event}};
 }
 
-std::string log_line(const Json& line) {
-  // What a client sent may not be UTF-8.
-  return text::show_invisible(line.dump(-1, ' ', false, Json::error_handler_t::replace)) + "\n";
-}
+std::string log_line(const Json& line) { return json_line(line) + "\n"; }
 
 void say(std::string_view text, LogLevel level) {
   std::string line;
@@ -350,8 +347,11 @@ std::optional<int> run_exit_code(const Record& record) {
 }
 
 std::string json_text(const nlohmann::ordered_json& json) {
-  // Other programs' records may have invalid UTF-8, which must not prevent showing the rest.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return text::show_invisible(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
+}
+
+std::string json_line(const nlohmann::ordered_json& json) {
+  return text::show_invisible(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string record_text(const Record& record, Time now) {

@@ -65,8 +65,11 @@ nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads
 // The exit code that `once run` gives for this record, if it has such a result, in the record itself.
 std::optional<int> run_exit_code(const Record& record);
 
-// Pretty-printed, with a newline at its end.
+// Pretty-printed, with a newline at its end. In both, characters that show nothing or turn text around are escaped, and
+// what is not UTF-8 is replaced, because other programs' records must not prevent showing the rest.
 std::string json_text(const nlohmann::ordered_json& json);
+// In one line, without its end.
+std::string json_line(const nlohmann::ordered_json& json);
 
 // The same for people.
 std::string record_text(const Record& record, Time now);
