@@ -44,7 +44,7 @@ void Conversation::insert(Self self, Uptime now) {
   told_ = moment.told;
   error_ = moment.error;
   auto next = std::make_shared_for_overwrite<Record>();  // A () would first write zeros over all of it.
-  const Stamp stamp = core_->claim_stamp(attempt_, moment.now);
+  const Stamp stamp = core_->stamp(moment.now);
   claim(*next, attempt_, policy_, stamp, nullptr, verdict_);
   if (!next->input.empty()) shorten(*next, core_->capabilities.max_record_bytes);
   // If our earlier claim was removed, the new one must not look like it: another write that names the old one may still
@@ -93,7 +93,7 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
       if (decision.verdict != Verdict::execute) shown_ = record;
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
       auto next = std::make_shared<Record>();
-      claim(*next, attempt_, policy_, core_->claim_stamp(attempt_, moment.now), record.get(), verdict_);
+      claim(*next, attempt_, policy_, core_->stamp(moment.now), record.get(), verdict_);
       shorten(*next, core_->capabilities.max_record_bytes);
       return replace(std::move(self), std::move(next), *record, place, Ask::claim_over, moment.uptime);
     }

@@ -33,11 +33,6 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
   [[nodiscard]] Uptime uptime() const noexcept { return options.clock->uptime(); }
   [[nodiscard]] Owner new_owner() const;
-  // Draws its owner, and in the same system call, which costs more than the bytes, what its first claim needs.
-  void draw_owner(EngineAttempt& attempt) const;
-  // For a claim of this attempt. Only the first takes what was drawn with the owner: two claims of one owner must
-  // differ.
-  [[nodiscard]] Stamp claim_stamp(const EngineAttempt& attempt, Time now) const;
   // The spans of a call. Null: there is no tracer, and its caller gave no context.
   [[nodiscard]] std::shared_ptr<const CallTrace> trace_of(const TracePtr& caller) const;
   [[nodiscard]] std::shared_ptr<const EngineAttempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;

@@ -229,22 +229,6 @@ Owner EngineCore::new_owner() const {
   return owner;
 }
 
-void EngineCore::draw_owner(EngineAttempt& attempt) const {
-  struct {
-    Owner owner;
-    std::array<std::uint8_t, 4> random;
-  } drawn{};
-  static_assert(sizeof drawn == sizeof drawn.owner + sizeof drawn.random);
-  options.random->fill({reinterpret_cast<std::uint8_t*>(&drawn), sizeof drawn});
-  attempt.owner = drawn.owner;
-  attempt.claim_random = std::bit_cast<std::uint32_t>(drawn.random);
-}
-
-Stamp EngineCore::claim_stamp(const EngineAttempt& attempt, Time now) const {
-  if (attempt.claim_random) return {now, *std::exchange(attempt.claim_random, std::nullopt)};
-  return stamp(now);
-}
-
 Millis EngineCore::backoff(unsigned tries, Millis first, Millis most) const {
   std::uint8_t random = 0;
   options.random->fill({&random, 1});
@@ -289,7 +273,7 @@ std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, c
   auto attempt = std::make_shared_for_overwrite<EngineAttempt>();
   attempt->policy = policy;
   attempt->key = std::move(request.key).stored();
-  draw_owner(*attempt);
+  attempt->owner = new_owner();
   if (*options.disabled) attempt->alone = attempt->key + '\0' + attempt->owner.hex();
   attempt->fingerprint = request.fingerprint;
   attempt->holder = options.holder;
@@ -311,7 +295,7 @@ std::shared_ptr<const EngineAttempt> EngineCore::attaching(Request&& request, co
 
 std::shared_ptr<const EngineAttempt> EngineCore::again(const EngineAttempt& attempt) const {
   auto next = std::make_shared<EngineAttempt>(attempt);
-  draw_owner(*next);
+  next->owner = new_owner();
   next->may_be_stored.clear();
   return next;
 }

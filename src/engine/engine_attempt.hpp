@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include <boost/container/small_vector.hpp>
@@ -19,8 +18,6 @@ struct EngineAttempt : Attempt {
   // After a conversation: those of one that was in doubt. While there are any, the owner is kept, to know them.
   // Only for its conversations, of which one at a time runs.
   mutable boost::container::small_vector<std::uint64_t, 1> may_be_stored = {};
-  // The random bits of its first claim's revision, drawn with its owner: see EngineCore::claim_stamp().
-  mutable std::optional<std::uint32_t> claim_random = {};
   std::string alone =
       {};  // Names a flight of its own, which nobody joins (EngineOptions::disabled). Empty: the key does.
 

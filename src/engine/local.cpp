@@ -77,7 +77,7 @@ class Local {
         if (asked.status == AnswerStatus::failed) return failed(asked.error);
       }
       for (unsigned refusals = 0; refusals < most_local_refusals; ++refusals) {
-        const Stamp stamp = core_.claim_stamp(*attempt_, core_.moment().now);
+        const Stamp stamp = core_.stamp(core_.moment().now);
         auto next = std::make_shared<Record>();
         if (verdict_ == Verdict::mark_unknown) {
           *next = *seen_;

@@ -249,29 +249,9 @@ TEST_F(ClaimTest, ACopysFailureIsExecutedAgainUnderAnotherOwner) {
 }
 
 struct Kernel final : Random {
-  void fill(std::span<std::uint8_t> out) noexcept override {
-    std::fill(out.begin(), out.end(), gives);
-    ++draws;
-  }
+  void fill(std::span<std::uint8_t> out) noexcept override { std::fill(out.begin(), out.end(), gives); }
   std::uint8_t gives = 1;
-  int draws = 0;  // Each is a system call.
 };
-
-// The owner and its claim's revision are drawn together; the finish draws anew, as a copy of the process does.
-TEST_F(ClaimTest, EachWriteDrawsOnce) {
-  auto kernel = std::make_shared<Kernel>();
-  auto p = process([&](EngineOptions& o) { o.random = kernel; });
-  constexpr std::uint64_t bits = (std::uint64_t{1} << revision_random_bits) - 1;
-  auto first = begin(p, "a");
-  EXPECT_EQ(kernel->draws, 1);
-  EXPECT_EQ(stored("a").value().revision & bits, 0x01010101U & bits);
-  kernel->gives = 2;
-  EXPECT_EQ(complete(first->claim, "x")->kind, Finish::Kind::recorded);
-  EXPECT_EQ(kernel->draws, 2);
-  EXPECT_EQ(stored("a").value().revision & bits, 0x02020202U & bits);
-  EXPECT_EQ(begin(p, "a")->kind, Begin::Kind::replayed);
-  EXPECT_EQ(kernel->draws, 3);
-}
 
 // So a copy of the process that was made while they waited claims under other owners.
 TEST_F(ClaimTest, CallersThatWaitedDrawTheirOwnersWhenTheyClaim) {
