@@ -13,6 +13,7 @@
 #include <once/offload/directory.hpp>
 #include <once/platform/system.hpp>
 
+#include "platform/directory.hpp"
 #include "platform/file.hpp"
 
 namespace once {
@@ -24,10 +25,11 @@ constexpr std::string_view scheme = "file:";
 class DirectoryOffload final : public Offload {
  public:
   explicit DirectoryOffload(std::string directory) : directory_(std::move(directory)) {
-    if (mkdir(directory_.c_str(), 0700) == 0) {
-      if (chmod(directory_.c_str(), 0700) != 0) throw Exception(failure("make", directory_));  // Whatever the umask.
-    } else if (errno != EEXIST) {
-      throw Exception(failure("make", directory_));
+    struct stat found {};
+    if (stat(directory_.c_str(), &found) != 0) {
+      const bool made = errno == ENOENT && stat(directory_of(directory_).c_str(), &found) == 0 &&
+                        make_directory(directory_, 0700, found);
+      if (!made) throw Exception(failure("make", directory_));
     }
     if (access(directory_.c_str(), R_OK | X_OK) != 0) throw Exception(failure("read", directory_));
   }

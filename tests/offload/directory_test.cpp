@@ -81,6 +81,23 @@ TEST_F(DirectoryTest, NoLocationLeadsOutOfIt) {
   EXPECT_TRUE(std::filesystem::remove(directory_ + "/../once-secret"));
 }
 
+// As in a home in which root runs something first. The umask and a slash at the end change nothing.
+TEST_F(DirectoryTest, ANewDirectoryBelongsToTheParentsOwner) {
+  const uid_t owner = geteuid() == 0 ? 51'234 : geteuid();
+  ASSERT_EQ(chown(directory_.c_str(), owner, static_cast<gid_t>(-1)), 0);
+  const mode_t old = umask(0777);
+  const auto offload = make_directory_offload(directory_ + "/new/");
+  const OffloadAnswer kept = put(*offload, "bytes");
+  umask(old);
+  EXPECT_FALSE(kept.error) << kept.error->message;
+  EXPECT_EQ(get(*offload, kept.text).text, "bytes");
+  struct stat found {};
+  ASSERT_EQ(stat((directory_ + "/new").c_str(), &found), 0);
+  EXPECT_EQ(found.st_uid, owner);
+  EXPECT_EQ(found.st_mode & 07777, 0700U);
+  EXPECT_EQ(files(), 1U);
+}
+
 TEST_F(DirectoryTest, AnUnusableDirectoryIsSaidAtOnce) {
   std::ofstream(directory_ + "/file") << "x";
   for (const std::string& path : {directory_ + "/file", directory_ + "/none/deeper", directory_ + "/file/below"}) {

@@ -25,6 +25,7 @@
 
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "platform/directory.hpp"
 #include "platform/wait.hpp"
 #include "stores/url.hpp"
 #if ONCE_AWS
@@ -92,12 +93,12 @@ class LateDirectory final : public Offload {
     if (inner_) return std::nullopt;
     struct stat model {};
     const bool adopts = missing() && !model_.empty() && geteuid() == 0 && stat(model_.c_str(), &model) == 0;
+    if (adopts && !make_directory(directory_, 0700, model)) {
+      return Error{ErrorKind::unavailable,
+                   "cannot make " + directory_ + " for the owner of " + model_ + ": " + std::strerror(errno)};
+    }
     try {
       inner_ = make_directory_offload(directory_);
-      if (adopts && lchown(directory_.c_str(), model.st_uid, model.st_gid) != 0) {
-        return Error{ErrorKind::unavailable,
-                     "cannot give " + directory_ + " to the owner of " + model_ + ": " + std::strerror(errno)};
-      }
     } catch (const Exception& error) {
       return error.error();
     }

@@ -1,20 +1,17 @@
 #include "stores/sqlite/store_file.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 #include <utility>
 
 #include <once/error.hpp>
 
+#include "platform/directory.hpp"
 #include "platform/file.hpp"
 #include "platform/host_boot.hpp"
 #include "stores/sqlite/file_names.hpp"
@@ -23,11 +20,6 @@
 namespace once::stores::sqlite {
 
 namespace {
-
-std::filesystem::path directory_of(const std::string& path) {
-  const std::filesystem::path directory = std::filesystem::path(path).parent_path();
-  return directory.empty() ? "." : directory;
-}
 
 // If the directory may be written but not read, syncs the whole file system, through `file`, which can be read.
 void sync_names_in(const std::filesystem::path& directory, const std::string& file, const std::string& where) {
@@ -42,68 +34,6 @@ void sync_names_in(const std::filesystem::path& directory, const std::string& fi
     throw Exception(ErrorKind::unavailable, where + "cannot sync the directory " + directory.string() + ": " +
                                                 std::strerror(number) + ": nothing was written; check the disk");
   }
-}
-
-// False: it has entries, or they cannot be read (errno).
-bool is_empty(int directory) {
-  const int copy = fcntl(directory, F_DUPFD_CLOEXEC, 0);
-  DIR* const entries = copy < 0 ? nullptr : fdopendir(copy);
-  if (entries == nullptr) {
-    const int number = errno;
-    if (copy >= 0) ::close(copy);
-    errno = number;
-    return false;
-  }
-  bool empty = true;
-  errno = 0;
-  for (const dirent* entry = nullptr; empty && (entry = readdir(entries)) != nullptr;) {
-    const std::string_view name = entry->d_name;
-    empty = name == "." || name == "..";
-  }
-  const int number = errno != 0 ? errno : ENOTEMPTY;
-  empty = empty && errno == 0;
-  closedir(entries);
-  errno = number;
-  return empty;
-}
-
-// For a directory that was just made: its mode, whatever the umask. What root makes belongs to the user in
-// whose directory it is, as in a home: that user comes next.
-//
-// The name is no proof of what it names now. For example:
-//
-// 1. Root makes a directory in a user's home.
-// 2. The user renames it, and puts there a link to /etc, or another directory of root's.
-// 3. Root must not give that away. So it is no link, it belongs to this process's user, and it is empty.
-bool adopt(const std::string& made, unsigned mode) {
-  const auto open_it = [&] { return ::open(made.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW); };
-  Fd file(open_it());
-  // The umask has closed it to its owner.
-  if (!file && errno == EACCES && fchmodat(AT_FDCWD, made.c_str(), mode, AT_SYMLINK_NOFOLLOW) == 0) {
-    file.reset(open_it());
-  }
-  struct stat parent {};
-  struct stat found {};
-  if (!file || fstat(file.get(), &found) != 0 || stat(directory_of(made).c_str(), &parent) != 0) return false;
-  if (found.st_uid != geteuid()) {
-    errno = EPERM;
-    return false;
-  }
-  return is_empty(file.get()) && set_mode_and_owner(file.get(), mode, parent);
-}
-
-// Makes the directory under another name first: once others can see it, its mode and owner are right, and they may use
-// it. True if it is there, perhaps because another process made it meanwhile. False: see errno.
-bool make_directory(const std::string& path) {
-  std::string made = directory_of(path) / ".once-new-XXXXXX";
-  if (mkdtemp(made.data()) == nullptr) return false;
-  if (adopt(made, 0700) && rename(made.c_str(), path.c_str()) == 0) return true;
-  const int number = errno;
-  rmdir(made.c_str());
-  struct stat found {};
-  const bool there = stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
-  errno = number;
-  return there;
 }
 
 // Creates the file and its directories if the options say so. The file's name is not synced yet.
@@ -126,7 +56,9 @@ void make_file(const SqliteOptions& options) {
       made /= part;
       is_new = is_new || stat(made.c_str(), &found) != 0;
       if (!is_new) continue;
-      if (!make_directory(made.string())) refuse("cannot create the directory " + made.string(), errno);
+      if (stat(directory_of(made.string()).c_str(), &found) != 0 || !make_directory(made.string(), 0700, found)) {
+        refuse("cannot create the directory " + made.string(), errno);
+      }
       sync_names_in(directory_of(made.string()), made.string(), where);
     }
   } else if (!S_ISDIR(found.st_mode)) {
