@@ -52,11 +52,12 @@ struct SchemaReport {
 // Only reads.
 SchemaReport check_postgresql_schema(const PostgresqlOptions& options);
 
-// How large the table of records is. Any role that may use the schema can ask.
+// How large the table of records is.
 struct SchemaSize {
   std::uint64_t records = 0;  // As the server's statistics estimate it, expired ones included.
   std::uint64_t bytes = 0;    // With indexes, dead rows and free pages.
 };
+// Only reads. Any role that may use the schema can ask. misuse if there is none.
 SchemaSize postgresql_size(const PostgresqlOptions& options);
 
 }  // namespace once::stores
