@@ -148,26 +148,22 @@ std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string_vie
     if (!next.has("create")) next.add("create", "0");  // A move makes it.
     if (first.flag("read_only").value_or(false) && !next.has("read_only")) next.add("read_only", "1");
   }
-  Url trial = next;
+  if (next.scheme() != "sqlite" && next.scheme() != "postgresql" && next.scheme() != "postgres") {
+    next.refuse("records can move to a store in SQLite or PostgreSQL, and to no other");
+  }
+  const auto open_next = [next] {
+    Url url = next;
+    return open_with(stores_by_scheme, url);
+  };
 #if ONCE_SQLITE
-  if (next.scheme() == "sqlite") {
+  if (next.scheme() == "sqlite") {  // To open it would ask for the file.
+    Url trial = next;
     stores::sqlite_options(trial);
-    return [next] {
-      Url url = next;
-      return open_sqlite(url);
-    };
+    return open_next;
   }
 #endif
-#if ONCE_POSTGRESQL
-  if (next.scheme() == "postgresql" || next.scheme() == "postgres") {
-    open_postgresql(trial);  // It connects only when it is used.
-    return [next] {
-      Url url = next;
-      return open_postgresql(url);
-    };
-  }
-#endif
-  next.refuse("records can move to a store in SQLite or PostgreSQL that this build knows, and to no other");
+  open_next();  // PostgreSQL is connected to only when it is used.
+  return open_next;
 }
 
 std::unique_ptr<Store> open_sealed_store(Url& url, Sealing sealing) {
