@@ -10,6 +10,7 @@ What this machine cannot do is printed as NOT RUN, with the reason. A row that d
 import collections
 import concurrent.futures
 import contextlib
+import fcntl
 import http.server
 import json
 import os
@@ -240,6 +241,9 @@ def root_home(place):
     """HOME=/, with a file system of its own at /.local."""
     need_root()
     local = pathlib.Path("/.local")
+    root = os.open("/", os.O_RDONLY)
+    place.cleanup.callback(os.close, root)
+    fcntl.flock(root, fcntl.LOCK_EX)  # Another run of this test may be about to remove it.
     if not local.exists():
         local.mkdir()
         place.cleanup.callback(local.rmdir)
