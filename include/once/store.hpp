@@ -49,6 +49,9 @@ struct Answer {
   bool unfit = false;  // A write failed as misuse because the store can never keep this record: too large, or of a form
                        // that it does not know. The engine then drops the result of a finish. Without this flag an
                        // operator can fix the misuse: a permission, a table's name.
+  // A write failed as unavailable or in_doubt because the store has no room for it now, as on a full disk: a smaller
+  // record may fit. After some tries the engine drops the result of a finish, so that at least its outcome is kept.
+  bool no_room = false;
   bool declined = false;  // replace_with() failed because of the companion: see there.
 
   static Answer ok(std::uint64_t place = 0) {

@@ -337,6 +337,7 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) {
       return built;
     case Op::complete:
       complete(next, std::move(*result_), policy_, stamp);
+      if (without_extras_) next.steps.clear();
       if (write.is_failure) next.expires_at = failure_expiry(policy_, stamp.now);
       break;
     case Op::fail:
@@ -350,6 +351,7 @@ RecordPtr ClaimMachine::build(Write& write, Stamp stamp) {
       shorten(next, setting_.max_record_bytes);
       return built;
   }
+  if (without_extras_) shorten(next, 0);
   fit(next);
   return built;
 }
@@ -362,6 +364,26 @@ void ClaimMachine::fit(Record& next) const {
   if (bytes_that_stay(next) > limit) next.steps.clear();
   shorten(next, limit);
   if (record_bytes(next) > limit && has_bytes(next.result)) drop_bytes(next.result);
+}
+
+// The store has no room for the finish: at its next try it is smaller. First what nobody needs any more is left out,
+// then the result. False: nothing is left. The steps of what has not succeeded stay: a later attempt needs them.
+bool ClaimMachine::leave_out_more(const Write& write) {
+  if (write.op != Op::complete && write.op != Op::fail) return false;
+  const Record& record = *record_;
+  const bool extras = !record.input.empty() || !record.history.entries.empty() ||
+                      (write.op == Op::complete && !(record.steps.empty() && unwritten_.empty()));
+  if (extras && !without_extras_) {
+    without_extras_ = true;
+  } else if (has_bytes(*result_)) {
+    drop_bytes(*result_);
+  } else {
+    return false;
+  }
+  // Its earlier tries have other bytes.
+  if (doubtful_.next) may_be_stored_.push_back(doubtful_.next->revision);
+  doubtful_ = {};
+  return true;
 }
 
 bool ClaimMachine::looks_at_time(const Answer& answer) const noexcept {
@@ -462,7 +484,10 @@ void ClaimMachine::settle_doubts() noexcept {
 void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out) {
   const bool removes = is_removal(*sent.next);
   if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Removed, as wanted.
-  if (seen != nullptr && is_as_sent(*seen, *sent.next)) {
+  // Or an earlier try, which had more bytes: see leave_out_more().
+  const bool earlier = seen != nullptr && is_finish(current_->op) && seen->state == sent.next->state &&
+                       std::ranges::find(may_be_stored_, seen->revision) != may_be_stored_.end();
+  if (seen != nullptr && (earlier || is_as_sent(*seen, *sent.next))) {
     sent.next = std::move(seen);
     return on_written(std::move(sent), place, moment, out);
   }
@@ -543,6 +568,14 @@ void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment,
   if (write.tries == 1 && policy_.fixed_lease && now < deadline) {
     write.patient_until = sent_at + std::min<Uptime>(most_patience, (deadline - sent_at) / 4);
   }
+  const bool waited =
+      now >= deadline || ((write.tries >= foreground_tries || policy_.fixed_lease) && now >= write.patient_until);
+  if (answer.no_room && waited && !write.together && !lost_ && leave_out_more(write)) {
+    // The work must never run again because there is no room for its result. With a companion nothing was done yet.
+    phase_ = Phase::ready;
+    tell(Notice::store_error, now, out, nullptr, std::move(error));
+    return out.add(Send{});
+  }
   if (!again) {
     const bool tells = write.op == Op::step || (finish && write.done);
     ended_ = ended_ || finish;
@@ -551,8 +584,7 @@ void ClaimMachine::on_failed(Answer&& answer, Sent&& sent, const Moment& moment,
     if (finish) out.add(Ended{.record = nullptr, .gone = false});
     return end_write({.kind = Finish::Kind::unrecorded, .record = nullptr, .error = std::move(error)}, out);
   }
-  const bool tells =
-      finish && write.done && (write.tries >= foreground_tries || policy_.fixed_lease) && now >= write.patient_until;
+  const bool tells = finish && write.done && waited;
   phase_ = Phase::waits;
   out.add(RetryAt{.from = now, .latest = deadline, .tries = write.tries, .turn = ++turn_});
   tell(Notice::store_error, now, out, nullptr, error);

@@ -257,6 +257,7 @@ class ClaimMachine {
   [[nodiscard]] RecordPtr build(Write& write, Stamp stamp);  // A finish: moves the result.
   [[nodiscard]] bool is_removal(const Record& next) const noexcept;
   void fit(Record& next) const;
+  bool leave_out_more(const Write& write);
 
   void start(Write&& write, Actions& out);
   void pump(Actions& out);  // Starts the next write if none is running.
@@ -312,6 +313,7 @@ class ClaimMachine {
   bool handed_out_ = false;
   bool forgotten_ = false;      // forget_handed_out() was called for it.
   bool taken_back_ = false;     // The user's transaction may have finished the claim.
+  bool without_extras_ = false;  // The store has no room for the finish: without input, history and steps …
   bool late_finish_ = false;    // A finish that was declined may still reach the store.
   bool finishing_ = false;      // A finish was asked for …
   bool finish_queued_ = false;  // … and its write is ready.

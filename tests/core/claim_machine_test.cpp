@@ -18,7 +18,7 @@
 //                            doubt), earlier-extended; renewed-by-copy (a copy of this process has renewed the claim),
 //                            extended-copy (that, extended by an operator), written-by-copy (a copy wrote the same as
 //                            we, under a revision of its own), written-extended (what was sent, extended)
-//   failed KIND [unfit|declined]     unavailable, in_doubt, misuse; a failed read is "read failed"
+//   failed KIND [unfit|no_room|declined]     unavailable, in_doubt, misuse; a failed read is "read failed"
 //   retry                    the timer fires
 //   look                     whether the claim is certainly the holder's
 #include "core/claim_machine.hpp"
@@ -303,6 +303,7 @@ class Player {
                                              : ErrorKind::unavailable,
                           "no store");
     answer.unfit = words.size() > 1 && words[1] == "unfit";
+    answer.no_room = words.size() > 1 && words[1] == "no_room";
     answer.declined = words.size() > 1 && words[1] == "declined";
     return answer;
   }
@@ -414,6 +415,8 @@ TEST(ClaimMachine, every_call_is_answered) {
                          "failed unavailable",
                          "failed misuse",
                          "failed misuse unfit",
+                         "failed unavailable no_room",
+                         "failed in_doubt no_room",
                          "failed unavailable declined"};
   const Words read_answers = {"read failed",  "read unchanged", "read completed",
                               "read unknown", "read other",     "read nothing"};

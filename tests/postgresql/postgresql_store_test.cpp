@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +17,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <once/engine/engine.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/snapshot.hpp>
 #include <once/stores/postgresql.hpp>
@@ -860,6 +863,24 @@ TEST_F(PostgresqlStoreTest, AnUpgradeReplacesTheFunctionsAndKeepsTheRights) {
   EXPECT_NE(blocking::get(store(), "live").record, nullptr);
   EXPECT_EQ(stores::check_postgresql_schema(options_).version, stores::postgresql_schema_version());
   shell_.run("DROP OWNED BY " + role + "; DROP ROLE " + role);
+}
+
+// A large result needs new pages, and a small one does not.
+TEST_F(PostgresqlStoreTest, OnAFullDiskAResultGivesWayToItsOutcome) {
+  shell_.run("CREATE FUNCTION " + schema_ +
+             ".full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF octet_length(NEW.result) > 1000 THEN RAISE "
+             "EXCEPTION USING ERRCODE = '53100', MESSAGE = 'could not extend file'; END IF; RETURN NEW; END $$; CREATE "
+             "TRIGGER full_disk BEFORE UPDATE ON " +
+             table_ + " FOR EACH ROW EXECUTE FUNCTION " + schema_ + ".full()");
+  const std::shared_ptr<Store> shared = stores::make_postgresql_store(options_);
+  Engine engine({.store = shared, .observer = [](const Event&) {}});
+  std::string noise(4'000, ' ');  // Does not become shorter when it is compressed.
+  std::minstd_rand random;
+  for (char& c : noise) c = static_cast<char>(random());
+  EXPECT_EQ(engine.run("a", {}, [&] { return noise; }).kind, Outcome::Kind::executed);
+  const Outcome again = engine.run("a", {}, [&]() -> std::string { throw std::runtime_error("it runs again"); });
+  EXPECT_EQ(again.kind, Outcome::Kind::replayed) << again.error.message;
+  EXPECT_EQ(again.result.placement, Placement::dropped);
 }
 
 // --- The commit itself fails: after each write was fine

@@ -791,7 +791,7 @@ class Run {
       return dropped(
           (record.state == State::failed ? "it ended with " + escaped(record.failure.code) + ", but its" : "its") +
               " result of " + show_size(record.result.size),
-          "was not kept, because it was too large or could not be written outside the store");
+          "was not kept: it was too large, had no room, or could not be written outside the store");
     }
     if (record.result.content_type != run_content_type) return replay_foreign(record);
     const RunResult run = decode_run_result(record.result.bytes);

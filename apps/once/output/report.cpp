@@ -132,7 +132,7 @@ std::string result_text(const Result& result) {
     return out;
   }
   if (result.placement == Placement::dropped) {
-    add_line(out, "result", "not kept: " + show_size(result.size) + " were too large");
+    add_line(out, "result", "not kept: " + show_size(result.size) + ", too large for the store or for the room it had");
     return out;
   }
   if (result.placement == Placement::compressed) {

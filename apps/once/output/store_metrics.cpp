@@ -77,7 +77,7 @@ void StoreCounts::write(text::Exposition& out, std::span<const operate::Standing
     metric("once_records_bytes", "Bytes of all records.", &operate::Counts::bytes);
     metric("once_results_offloaded", "Results that are kept outside the store.", &operate::Counts::offloaded);
     metric("once_results_offloaded_bytes", "Bytes of these.", &operate::Counts::offloaded_bytes);
-    metric("once_results_dropped", "Results that were too large to keep.", &operate::Counts::dropped);
+    metric("once_results_dropped", "Results that were too large to keep, or had no room.", &operate::Counts::dropped);
   }
   out.family("once_oldest_timestamp_seconds", "gauge",
              "Since when the oldest record " + std::string(all ? "exists, " : "") +

@@ -82,8 +82,8 @@ http::Answer not_recorded(const Error& error) {
 // A stored result, as its bytes.
 http::Answer result_answer(std::string_view answer, const Record& record) {
   if (record.result.placement == Placement::dropped) {
-    return problem("answer-not-kept", 410, "The result was too large to keep",
-                   "The operation ran. It is not run again");
+    return problem("answer-not-kept", 410, "The result was not kept",
+                   "The operation ran. Its result was too large, or had no room. It is not run again");
   }
   const std::string& type = record.result.content_type;
   return {.status = 200,

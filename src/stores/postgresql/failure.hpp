@@ -27,6 +27,7 @@ struct Failure {
   [[nodiscard]] bool may_try_again() const noexcept {
     return state == "40001" || state == "40P01" || state == "55P03" || state == "57014";
   }
+  [[nodiscard]] bool is_disk_full() const noexcept { return state == "53100"; }
   // A stranger's isolation, which write_1 refuses.
   [[nodiscard]] bool is_isolation() const noexcept { return state == "ON002"; }
   // A named statement is not there, or its answers have another shape since the schema was made anew.

@@ -521,6 +521,8 @@ void Lane::failed_unit(Unit& unit) {
   for (std::size_t at = unit.begin; at < unit.end; ++at) {
     RequestPtr request = std::move(batch_[at]);
     request->reply.result.reset();
+    const bool innocent = !unit.late && unit.failed && *unit.failed != at;
+    request->reply.no_room = failure.is_disk_full() && request->writes() && !innocent;
     if (unit.late) {
       // An error at the commit itself means that it was rolled back; but nothing here depends on that.
       Error error = failure.error(io_.options.schema);
@@ -535,7 +537,6 @@ void Lane::failed_unit(Unit& unit) {
       again_.push_back(std::move(request));
       continue;
     }
-    const bool innocent = unit.failed && *unit.failed != at;
     if (innocent) {
       ++request->rounds;
       again_.push_back(std::move(request));

@@ -44,6 +44,7 @@ struct Reply {
   Uptime sent{};  // Of the last attempt.
   Uptime received{};
   bool declined = false;  // The error is the companion's.
+  bool no_room = false;   // Answer::no_room.
 };
 
 // One call of one function.

@@ -103,7 +103,11 @@ Answer failed(Error error, bool unfit = false) {
 // The answer of write_1 (done, now_ms, there) and of get_1 (now_ms, there): one composite value.
 Answer read_answer(Core& core, Reply reply, bool is_get) {
   if (reply.error && reply.declined) return Answer::decline(reply.error->kind, std::move(reply.error->message));
-  if (reply.error) return failed(*std::move(reply.error));
+  if (reply.error) {
+    Answer answer = failed(*std::move(reply.error));
+    answer.no_room = reply.no_room;
+    return answer;
+  }
   const PGresult* const result = reply.result.get();
   const auto malformed = [&] {
     return failed({ErrorKind::corrupt, core.name + ": the answer of its functions is malformed: run once table check"});

@@ -38,20 +38,23 @@ std::uint64_t both(std::uint32_t first, std::uint32_t second) noexcept {
 
 // The mapped first page of SQLite's index of the log, or null.
 const volatile char* mapped_index(Connection& connection) {
-  constexpr int page_bytes = 32 * 1024;
   constexpr std::uint32_t version = 3'007'000;
-  sqlite3_file* file = nullptr;
+  sqlite3_file* const file = open_file(connection);
   void volatile* header = nullptr;
-  if (sqlite3_file_control(connection.raw(), "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
-      file->pMethods == nullptr || file->pMethods->iVersion < 2 ||
-      file->pMethods->xShmMap(file, 0, page_bytes, 0, &header) != SQLITE_OK || header == nullptr ||
-      *static_cast<const volatile std::uint32_t*>(header) != version) {
+  if (file == nullptr || file->pMethods->xShmMap(file, 0, index_part_bytes, 0, &header) != SQLITE_OK ||
+      header == nullptr || *static_cast<const volatile std::uint32_t*>(header) != version) {
     return nullptr;
   }
   return static_cast<const volatile char*>(header);
 }
 std::uint32_t number_at(const volatile char* index, std::size_t at) noexcept {
   return *reinterpret_cast<const volatile std::uint32_t*>(index + at);
+}
+
+// 65,536 is kept as 1.
+std::uint32_t page_bytes_at(const volatile char* index, std::size_t at) noexcept {
+  const std::uint32_t kept = *reinterpret_cast<const volatile std::uint16_t*>(index + at);
+  return kept == 1 ? 65'536 : kept;
 }
 
 // Reads the log through a connection's open file, in order: its header, then its frames, each with a page.
@@ -134,12 +137,32 @@ LogState log_state(Connection& connection) {
           .sum = pair(40),
           .salts = pair(32),
           .frames = number_at(index, 16),
-          .frames_sum = pair(24)};
+          .frames_sum = pair(24),
+          .page_bytes = page_bytes_at(index, 14),
+          .pages = number_at(index, 20)};
 }
 
 std::uint64_t end_of_log(const LogState& state) noexcept {
-  constexpr std::uint64_t page_bytes = 4096;
-  return log_header_bytes + state.frames * (frame_header_bytes + page_bytes);
+  return log_header_bytes + state.frames * (frame_header_bytes + state.page_bytes);
+}
+
+sqlite3_file* open_file(Connection& connection) noexcept {
+  sqlite3_file* file = nullptr;
+  const int code = sqlite3_file_control(connection.raw(), "main", SQLITE_FCNTL_FILE_POINTER, static_cast<void*>(&file));
+  const bool has_index = code == SQLITE_OK && file->pMethods != nullptr && file->pMethods->iVersion >= 2;
+  return has_index ? file : nullptr;
+}
+
+// The first part has less room for frames, because of its header (sqlite.org/walformat.html, "Hash Tables").
+std::uint64_t index_part_of(std::uint64_t frame) noexcept {
+  constexpr std::uint64_t frames = 4096;
+  constexpr std::uint64_t header_bytes = 136;
+  return (frame - 1 + header_bytes / 4) / frames;
+}
+
+int make_index_part(sqlite3_file* database, std::uint64_t part) noexcept {
+  void volatile* mapped = nullptr;
+  return database->pMethods->xShmMap(database, static_cast<int>(part), index_part_bytes, 1, &mapped);
 }
 
 bool overwrites_log(Connection& connection, std::uint64_t file_bytes) {

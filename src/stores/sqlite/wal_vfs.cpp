@@ -17,6 +17,8 @@
 
 #include <once/error.hpp>
 
+#include "stores/sqlite/log_state.hpp"
+
 namespace once::stores::sqlite {
 
 namespace {
@@ -39,7 +41,9 @@ struct Log {
   sqlite3_io_methods methods{};
   const sqlite3_io_methods* base = nullptr;
   std::vector<char> collected;
-  sqlite3_int64 begin = 0;  // The offset of `collected` in the file.
+  sqlite3_int64 begin = 0;           // The offset of `collected` in the file.
+  sqlite3_file* database = nullptr;  // Of the log.
+  std::uint64_t parts = 0;           // How many of its index are known to be there.
 };
 
 // The table of methods is Log's first member, so the file finds its Log.
@@ -48,13 +52,15 @@ Log& log_of(sqlite3_file* file) noexcept {
   return *std::launder(reinterpret_cast<Log*>(const_cast<sqlite3_io_methods*>(file->pMethods)));
 }
 
+bool is_no_room(int reason) noexcept { return reason == ENOSPC || reason == EDQUOT || reason == EFBIG; }
+
 // SQLite calls only ENOSPC "full". A quota and a limit on the size of files are the same: the end was not written, and
 // a copy of the log makes room.
 int full_or(int code, sqlite3_file* file) noexcept {
   if (code != SQLITE_IOERR_WRITE) return code;
   int reason = 0;
   log_of(file).base->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &reason);
-  return reason == EFBIG || reason == EDQUOT ? SQLITE_FULL : code;
+  return is_no_room(reason) ? SQLITE_FULL : code;
 }
 
 // Is the log's old end behind these frames? Then a write of them that failed may have left whole frames: what is
@@ -82,8 +88,25 @@ int write_out(sqlite3_file* file) noexcept {
   return code;
 }
 
+// SQLite indexes frames after it has synced them: without room for the index, a commit would be on the disk that its
+// program takes for failed. So a new part of the index is made before the first frame of it is written.
+int make_room_in_index(sqlite3_file* file, int size, sqlite3_int64 offset) noexcept {
+  Log& log = log_of(file);
+  constexpr sqlite3_int64 log_header = 32;
+  constexpr int frame_header = 24;
+  if (offset < log_header || size <= frame_header || log.database == nullptr) return SQLITE_OK;  // Not a page.
+  const sqlite3_int64 frame = (offset + size - log_header) / (size + frame_header);
+  const std::uint64_t part = index_part_of(static_cast<std::uint64_t>(frame));
+  if (part < log.parts) return SQLITE_OK;
+  errno = 0;
+  const int code = make_index_part(log.database, part);
+  if (code == SQLITE_OK) log.parts = part + 1;
+  return code != SQLITE_OK && is_no_room(errno) ? SQLITE_FULL : code;
+}
+
 int log_write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) noexcept {
   Log& log = log_of(file);
+  if (const int code = make_room_in_index(file, size, offset); code != SQLITE_OK) return code;
   const auto bytes = static_cast<std::size_t>(size);
   const bool follows = offset == log.begin + static_cast<sqlite3_int64>(log.collected.size());
   if (!log.collected.empty() && (!follows || log.collected.size() + bytes > max_collected_bytes)) {
@@ -159,6 +182,7 @@ int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int*
     log->methods.xTruncate = log_truncate;
     log->methods.xSync = log_sync;
     log->methods.xFileSize = log_size;
+    log->database = sqlite3_database_file_object(name);
   }
   file->pMethods = &log->methods;
   return SQLITE_OK;

@@ -26,8 +26,10 @@ constexpr std::size_t few_keys = 64;                 // To index fewer does not 
 constexpr std::size_t many_keys = 1024;              // … and to index more takes some milliseconds.
 constexpr std::chrono::seconds quiet_time{1};        // Busy programs write more often.
 constexpr Millis note_time_every{10'000};
-constexpr std::uint64_t finish_bytes =
-    64 * 1024;  // The pages that a claim and its finish write, without a large result.
+// The pages that a claim and its finish write, without a large result.
+constexpr std::uint64_t finish_bytes = std::uint64_t{64} * 1024;
+// By how much a database grows when the claims of some other programs are finished, without large results.
+constexpr std::uint64_t growth_bytes = std::uint64_t{256} * 1024;
 
 // Whether the file was not written for a while, by the wall clock. Also if it does not exist.
 bool is_quiet(const std::string& path) noexcept {
@@ -272,9 +274,47 @@ int WritableFile::reserve_log() {
   return 0;
 }
 
-std::string WritableFile::why_no_room_for_claims() {
-  int reason = reserve_log();
-  if (reason != 0 && begins_anew()) reason = 0;
+// SQLite makes the file longer, by chunks. It does not say why it cannot; a limit on the size of files is looked at for
+// claims.
+bool WritableFile::reserve(std::uint64_t bytes) {
+  Connection& connection = connection_->connection();
+  sqlite3_file* const file = open_file(connection);
+  if (file == nullptr) return true;
+  const LogState state = log_state(connection);
+  const auto number = [&](const char* pragma) { return static_cast<std::uint64_t>(connection.number(pragma)); };
+  const std::uint64_t pages = state.pages != 0 ? state.pages : number("PRAGMA page_count");
+  auto needed = static_cast<sqlite3_int64>(pages * state.page_bytes + growth_bytes + bytes);
+  sqlite3_int64 size = 0;
+  if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size >= needed) return true;
+  const NoFileSizeSignal no_signal;
+  if (file->pMethods->xFileControl(file, SQLITE_FCNTL_SIZE_HINT, &needed) == SQLITE_OK || file_size_limit())
+    return true;
+  // Pages of removed records serve as well.
+  return size + static_cast<sqlite3_int64>(number("PRAGMA freelist_count") * state.page_bytes) >= needed;
+}
+
+// 0 or errno. The part of the index for the frames of a finish is there, or is made.
+int WritableFile::reserve_index() {
+  constexpr std::uint64_t few_frames = 4 * finish_bytes / 4096;
+  Connection& connection = connection_->connection();
+  const std::uint64_t part = index_part_of(log_state(connection).frames + few_frames);
+  const std::uint64_t needed = (part + 1) * index_part_bytes;
+  if (index_bytes_ < needed) index_bytes_ = size_of(file_.path() + "-shm");
+  sqlite3_file* const file = open_file(connection);
+  if (index_bytes_ >= needed || file == nullptr) return 0;
+  const NoFileSizeSignal no_signal;
+  connection.run("BEGIN IMMEDIATE");  // Other programs write the index inside theirs.
+  errno = 0;
+  const int code = make_index_part(file, part);
+  const int reason = errno;
+  connection.run("ROLLBACK");
+  return code != SQLITE_OK && (reason == ENOSPC || reason == EDQUOT) ? reason : 0;
+}
+
+std::string WritableFile::why_no_room_for_claims(bool is_reserved) {
+  int reason = is_reserved ? reserve_index() : ENOSPC;
+  if (reason == 0) reason = reserve_log();
+  if (reason != 0 && is_reserved && begins_anew()) reason = 0;
   if (reason != 0) {
     return "sqlite store " + file_.path() + ": no space left to keep how an operation ends (" + std::strerror(reason) +
            "): free some, then try again";

@@ -71,9 +71,13 @@ class WritableFile {
   // After a write that failed with this code. If the log had no room to grow, copies it into the file, so that its room
   // can be used again. True if that was done.
   bool made_room(int code) { return code == SQLITE_FULL && copy_log(); }
-  // Before a claim: why there is no room left for its finish too, on the disk, in a quota, or below the limit on the
-  // size of files. Empty: there is, and some is reserved behind the log. It may copy the log, to make room.
-  [[nodiscard]] std::string why_no_room_for_claims();
+  // Before a write: whether the database has room for so many bytes more, and for some small finishes. Then it is
+  // reserved, so that the log can be copied on a full disk too, and its own room serves finishes again.
+  [[nodiscard]] bool reserve(std::uint64_t bytes);
+  // Before claims, after reserve(): why there is no room left for their finishes too, on the disk, in a quota, or below
+  // the limit on the size of files. Empty: there is, and some is reserved behind the log. It may copy the log, to make
+  // room.
+  [[nodiscard]] std::string why_no_room_for_claims(bool is_reserved);
   // Whether the files stay below the limit if they grow by this much. A log that was copied whole, and that no reader
   // needs, begins anew with the next write, although its length stays.
   [[nodiscard]] bool can_grow_by(std::uint64_t bytes, bool log_begins_anew);
@@ -93,6 +97,7 @@ class WritableFile {
   [[nodiscard]] bool begins_anew();
   [[nodiscard]] std::uint64_t log_bytes();
   [[nodiscard]] int reserve_log();
+  [[nodiscard]] int reserve_index();
   void index_if_more_than(std::size_t few);
   [[nodiscard]] bool should_index_on_close() const noexcept;
   void tidy_up();
@@ -114,6 +119,7 @@ class WritableFile {
   Fd log_file_;                    // Of the -wal, to reserve room. SQLite takes no locks on it.
   std::uint64_t reserved_to_ = 0;  // In the log …
   std::uint64_t reserved_in_ = 0;  // … with these salts.
+  std::uint64_t index_bytes_ = 0;  // At least so long is the -shm.
 
   mutable std::mutex checkpoint_error_mutex_;
   std::string checkpoint_error_;

@@ -13,6 +13,24 @@ constexpr int most_dropped = 8;                // How many operations of a group
 constexpr std::size_t sweep_slice = 250;       // Rows that a sweep reads before writers get their turn.
 constexpr std::size_t idle_sweep_slice = 500;  // The same while no writer waits.
 
+bool is_claim(const Operation& operation) noexcept {
+  return operation.kind == Operation::Kind::insert ||
+         (operation.kind == Operation::Kind::replace && operation.record->owner != operation.seen.owner);
+}
+
+bool is_finish(const Operation& operation) noexcept {
+  return operation.kind == Operation::Kind::replace && operation.record->state != State::in_progress;
+}
+
+// By about how much it makes the file grow. A row that has become longer may need a page of its own, and the one that a
+// claim's finish writes has a small result too. A finish with nothing but its outcome has been counted by its claim.
+std::uint64_t growth_of(const Operation& operation) noexcept {
+  constexpr std::uint64_t small_result = 512;
+  if (is_claim(operation)) return record_bytes(*operation.record) + small_result;
+  const std::uint64_t result = is_finish(operation) ? operation.record->result.bytes.size() : 0;
+  return result > small_result ? result : 0;
+}
+
 }  // namespace
 
 void Writer::learn_keys() noexcept {
@@ -91,9 +109,7 @@ void Writer::fill(Group& group) {
 
 // Leaves an answer in each operation.
 void Writer::write_group(Group& group) {
-  no_room_ = writing_.why_no_room_for_claims();
-  std::optional<Lost> lost = try_group(group);
-  if (lost && writing_.made_room(lost->code)) lost = try_group(group);
+  std::optional<Lost> lost = try_with_room(group);
   if (!lost || lost->in_doubt || lost->code == SQLITE_BUSY || group.size() == 1) return;
   // The whole transaction was rolled back, perhaps because of one operation: now each alone.
   int dropped = 0;  // Dropped connections in a row: each new one reads the newest rows again, while others wait.
@@ -105,12 +121,47 @@ void Writer::write_group(Group& group) {
       for (; i < group.size(); ++i) group[i]->answer = Answer::fail(error.kind(), error.what());
       return;
     }
-    dropped = try_group({&group[i], 1}) && !writing_.is_ready() ? dropped + 1 : 0;
+    dropped = try_with_room({&group[i], 1}) && !writing_.is_ready() ? dropped + 1 : 0;
     if (dropped < most_dropped) continue;
     const std::string why = "sqlite store " + file_.path() +
                             ": not tried, because earlier writes failed: " + group[i]->answer.error.message;
     while (++i < group.size()) group[i]->answer = Answer::fail(ErrorKind::unavailable, why);
     return;
+  }
+}
+
+// The same, after room was made for it, if that is what it lacks.
+std::optional<Writer::Lost> Writer::try_with_room(std::span<OperationPtr> group) {
+  std::uint64_t growth = 0;
+  for (const OperationPtr& operation : group) growth += growth_of(*operation);
+  const bool is_reserved = writing_.reserve(growth + claims_growth_);
+  if (!is_reserved && group.size() > 1) return Lost{SQLITE_FULL, false};
+  if (!is_reserved && is_finish(*group.front()) && growth > 0) {
+    // Its outcome fits, and those of other claims still will.
+    Answer& answer = group.front()->answer;
+    answer = Answer::fail(ErrorKind::unavailable, "sqlite store " + file_.path() + ": no space left for a result of " +
+                                                      std::to_string(growth) + " bytes: free some, then try again");
+    answer.no_room = true;
+    return Lost{SQLITE_FULL, false};
+  }
+  const bool claims = std::ranges::any_of(group, [](const OperationPtr& operation) { return is_claim(*operation); });
+  no_room_ = claims ? writing_.why_no_room_for_claims(is_reserved) : std::string();
+  std::optional<Lost> lost = try_group(group);
+  if (lost && writing_.made_room(lost->code)) lost = try_group(group);
+  if (!lost) count_claims(group);
+  return lost;
+}
+
+void Writer::count_claims(std::span<OperationPtr> group) noexcept {
+  for (const OperationPtr& operation : group) {
+    if (operation->answer.status != AnswerStatus::done) continue;
+    if (is_claim(*operation)) {
+      ++claims_;
+      claims_growth_ += growth_of(*operation);
+    } else if (claims_ > 0 && (is_finish(*operation) || operation->kind == Operation::Kind::remove)) {
+      claims_growth_ -= claims_growth_ / claims_;
+      --claims_;
+    }
   }
 }
 
@@ -138,6 +189,7 @@ std::optional<Writer::Lost> Writer::try_group(std::span<OperationPtr> group) {
                 ? Answer::fail(ErrorKind::in_doubt, std::string(error.what()) + " (it may have been written anyway)")
             : never_fits(error, *operation) ? Answer::cannot_keep(error.what())
                                             : Answer::fail(error.kind(), error.what());
+        operation->answer.no_room = lost.code == SQLITE_FULL && !operation->answer.unfit;
       }
       return lost;
     }
@@ -200,9 +252,7 @@ Answer Writer::carry_out_with_companion(const Operation& operation) {
 // No claim is made whose finish would have no room. In a marked file none is made in the clear, unless the options
 // allow it. The holder of an earlier claim may still write, because its result would be lost otherwise.
 std::optional<Answer> Writer::why_no_claim(const Operation& operation) {
-  const bool claims = operation.kind == Operation::Kind::insert ||
-                      (operation.kind == Operation::Kind::replace && operation.record->owner != operation.seen.owner);
-  if (!claims) return std::nullopt;
+  if (!is_claim(operation)) return std::nullopt;
   if (!no_room_.empty()) return Answer::fail(ErrorKind::unavailable, no_room_);
   if (is_sealed(*operation.record) || file_.options().allow_clear || !writing_.is_sealed()) return std::nullopt;
   return refused_in_the_clear();

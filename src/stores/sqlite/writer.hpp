@@ -48,6 +48,8 @@ class Writer {
   void work();
   void fill(Group& group);
   void write_group(Group& group);
+  std::optional<Lost> try_with_room(std::span<OperationPtr> group);
+  void count_claims(std::span<OperationPtr> group) noexcept;
   std::optional<Lost> try_group(std::span<OperationPtr> group);
   void carry_out_one(Operation& operation);
   Answer carry_out(const Operation& operation);
@@ -69,7 +71,10 @@ class Writer {
 
   // Of its thread.
   WritableFile writing_;
-  std::string no_room_;               // WritableFile::why_no_room_for_claims(), for this group.
+  std::string no_room_;  // WritableFile::why_no_room_for_claims(), for this group.
+  // About the claims that were made here and not finished: how many, and by how much their finishes make the file grow.
+  std::uint64_t claims_ = 0;
+  std::uint64_t claims_growth_ = 0;
   std::deque<OperationPtr> backlog_;  // Taken from the queue, not yet written.
   std::deque<OperationPtr> sweeps_;
 };

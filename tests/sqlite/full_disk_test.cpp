@@ -1,0 +1,221 @@
+// A real disk that is full: a small one of this test's own. Whatever was claimed can be ended, so nothing runs twice.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <once/engine/engine.hpp>
+#include <once/platform/blocking.hpp>
+#include <once/stores/sqlite.hpp>
+#include <once/testing/records.hpp>
+
+#include "scratch.hpp"
+#include "sound.hpp"
+
+namespace once::testing {
+namespace full_disk_test {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kib = 1024;
+
+// Its mounts are this process's own, and gone with it.
+class FullDisk : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    may_mount_ = unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  }
+  void SetUp() override {
+    if (!may_mount_) GTEST_SKIP() << "this process may not mount a file system: run it as root";
+  }
+  void TearDown() override {
+    if (path_.empty()) return;
+    engine_.reset();
+    store_.reset();
+    std::filesystem::remove(scratch_.file("filler"));
+    expect_sound(path_);
+    ASSERT_EQ(umount2(scratch_.path().c_str(), MNT_DETACH), 0);
+  }
+
+  void make_disk(std::int64_t bytes, std::uint32_t checkpoint_pages = 4000) {
+    const std::string size = "size=" + std::to_string(bytes);
+    ASSERT_EQ(mount("once-test", scratch_.path().c_str(), "tmpfs", 0, size.c_str()), 0);
+    path_ = scratch_.file();
+    store_ = stores::make_sqlite_store({.path = path_, .checkpoint_pages = checkpoint_pages});
+    engine_.emplace(
+        EngineOptions{.store = store_,
+                      .policy = {.lease = 10min, .on_conflict = OnConflict::fail, .max_inline_bytes = 1'000'000},
+                      .observer = [](const Event&) {}});
+  }
+  // Leaves so much room. The store's file gets none of it back by itself.
+  void fill(std::int64_t leave = 0) const {
+    const int fd = ::open(scratch_.file("filler").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    ASSERT_GE(fd, 0);
+    const auto room = static_cast<std::int64_t>(std::filesystem::space(scratch_.path()).available);
+    const std::string bytes(static_cast<std::size_t>(std::max(room - leave, std::int64_t{0})), 'x');
+    std::size_t at = 0;
+    for (ssize_t wrote = 1; at < bytes.size() && wrote > 0; at += static_cast<std::size_t>(wrote)) {
+      wrote = write(fd, bytes.data() + at, bytes.size() - at);
+      if (wrote < 0) break;
+    }
+    ::close(fd);
+  }
+
+  // Claims them one after another, until one is refused. All that were not refused are claims.
+  std::vector<Claim> claim(int most) {
+    std::vector<Claim> claims;
+    while (static_cast<int>(claims.size()) < most) {
+      Begin begun = engine_->begin("k" + std::to_string(next_));
+      if (begun.kind != Begin::Kind::claimed) {
+        EXPECT_EQ(begun.kind, Begin::Kind::error);
+        EXPECT_THAT(begun.error.message, HasSubstr("no space left"));
+        break;
+      }
+      ++next_;
+      claims.push_back(std::move(begun.claim));
+    }
+    return claims;
+  }
+  // Does not become shorter when it is compressed.
+  static std::string noise(std::size_t bytes) {
+    std::string made(bytes, ' ');
+    static std::minstd_rand random;
+    for (char& c : made) c = static_cast<char>(random());
+    return made;
+  }
+  // All at once.
+  static std::vector<Finish> complete(std::vector<Claim>& claims, std::size_t bytes) {
+    std::vector<Finish> finishes(claims.size());
+    std::mutex mutex;
+    std::condition_variable one_more;
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < claims.size(); ++i) {
+      claims[i].complete(Result::inlined(noise(bytes)), [&, i](Finish finish) {
+        const std::lock_guard lock(mutex);
+        finishes[i] = std::move(finish);
+        ++done;
+        one_more.notify_all();
+      });
+    }
+    std::unique_lock lock(mutex);
+    one_more.wait(lock, [&] { return done == claims.size(); });
+    return finishes;
+  }
+  // The outcome is kept: nobody runs it again. Returns how many results are kept too.
+  std::size_t expect_kept(std::vector<Claim>& claims, std::size_t bytes) {
+    std::size_t whole = 0;
+    const std::vector<Finish> finishes = complete(claims, bytes);
+    for (std::size_t i = 0; i < claims.size(); ++i) {
+      EXPECT_EQ(finishes[i].kind, Finish::Kind::recorded) << claims[i].key() << ": " << finishes[i].error.message;
+      const Answer stored = blocking::get(*store_, claims[i].key());
+      if (stored.record == nullptr) {
+        ADD_FAILURE() << stored.error.message;
+        continue;
+      }
+      EXPECT_EQ(stored.record->state, State::completed) << claims[i].key();
+      const Result& result = stored.record->result;
+      EXPECT_EQ(result.placement == Placement::dropped ? result.size : result.bytes.size(), bytes);
+      if (result.placement != Placement::dropped) ++whole;
+    }
+    return whole;
+  }
+
+  const Scratch scratch_;
+  std::string path_;
+  std::shared_ptr<Store> store_;
+  std::optional<Engine> engine_;
+  int next_ = 0;
+  static inline bool may_mount_ = false;
+};
+
+// Whatever room is left when the claim comes.
+TEST_F(FullDisk, ALargeResultGivesWayToItsOutcome) {
+  make_disk(4096 * kib);
+  std::vector<Claim> first = claim(1);
+  EXPECT_EQ(expect_kept(first, 10), 1U);
+  std::size_t claimed = 0;
+  for (std::int64_t room = 600 * kib; room >= 0; room -= 20 * kib) {
+    std::filesystem::remove(scratch_.file("filler"));
+    fill(room);
+    std::vector<Claim> claims = claim(1);
+    fill();
+    claimed += claims.size();
+    expect_kept(claims, 700'000);
+  }
+  EXPECT_GT(claimed, 10U);
+}
+
+// Many claims wait for their work when another program fills the disk.
+TEST_F(FullDisk, EachOfManyClaimsIsEnded) {
+  make_disk(8192 * kib);
+  std::vector<Claim> claims = claim(500);
+  ASSERT_EQ(claims.size(), 500U);
+  fill();
+  expect_kept(claims, 4'000);
+  std::vector<Claim> last = claim(1);  // The log's own room may serve it.
+  expect_kept(last, 4'000);
+  std::filesystem::remove(scratch_.file("filler"));
+  std::vector<Claim> more = claim(1);
+  EXPECT_EQ(expect_kept(more, 200'000), 1U);
+}
+
+TEST_F(FullDisk, EachOfManyClaimsOfOneGroupIsEnded) {
+  make_disk(8192 * kib);
+  std::vector<std::optional<Begin>> begun(500);
+  std::atomic<std::size_t> told{0};
+  for (std::size_t i = 0; i < begun.size(); ++i) {
+    engine_->begin(engine_->request("g" + std::to_string(i), {}), [&, i](Begin&& begin) {
+      begun[i].emplace(std::move(begin));
+      if (++told == begun.size()) told.notify_all();
+    });
+  }
+  for (std::size_t now = told; now < begun.size(); now = told) told.wait(now);
+  std::vector<Claim> claims;
+  for (std::optional<Begin>& one : begun) {
+    if (one->kind == Begin::Kind::claimed) claims.push_back(std::move(one->claim));
+  }
+  ASSERT_EQ(claims.size(), begun.size());
+  fill();
+  expect_kept(claims, 4'000);
+}
+
+// SQLite's index of the log grows by 32 KiB after 4,062 frames, and then after each 4,096.
+TEST_F(FullDisk, ALogWhoseIndexCannotGrowEndsItsClaims) {
+  for (const std::size_t frames : {3'900U, 4'040U, 4'061U, 4'062U}) {
+    make_disk(40'000 * kib, 1'000'000);
+    Shell shell(path_);
+    shell.run("PRAGMA wal_autocheckpoint = 0; CREATE TABLE filler (id INTEGER PRIMARY KEY, x)");
+    std::vector<Claim> one = claim(1);
+    EXPECT_EQ(expect_kept(one, 10), 1U);
+    const auto frames_now = [&] { return (std::filesystem::file_size(path_ + "-wal") - 32) / 4120; };
+    while (frames_now() + 2 < frames) shell.run("INSERT OR REPLACE INTO filler VALUES (1, zeroblob(100))");
+    fill(400 * kib);
+    std::vector<Claim> claims = claim(3);
+    fill();
+    expect_kept(claims, 200'000);
+    TearDown();
+    path_.clear();
+  }
+}
+
+}  // namespace full_disk_test
+}  // namespace once::testing
