@@ -485,7 +485,7 @@ void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, 
   const bool removes = is_removal(*sent.next);
   if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Removed, as wanted.
   // Or an earlier try, which had more bytes: see leave_out_more().
-  const bool earlier = seen != nullptr && is_finish(current_->op) && seen->state == sent.next->state &&
+  const bool earlier = seen != nullptr && seen->state != State::in_progress && seen->state == sent.next->state &&
                        std::ranges::find(may_be_stored_, seen->revision) != may_be_stored_.end();
   if (seen != nullptr && (earlier || is_as_sent(*seen, *sent.next))) {
     sent.next = std::move(seen);

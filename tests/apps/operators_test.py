@@ -1080,6 +1080,31 @@ class Doctor(Operators):
         os.chmod(self.path("once.db"), 0o666)
         self.assertIn(b"chmod", self.expect(self.once("doctor"), 1).stdout)
 
+    def test_root_is_told_whose_file_it_is(self):
+        self.complete("k")
+        os.chown(self.path("once.db"), 51_234, 51_234)
+        self.assertIn(b"only root and its owner, uid 51234, can open it", self.once("doctor").stdout)
+
+    def test_large_results_that_are_missing(self):
+        places = ("--offload", f"file:{self.path('results')}")
+        for key in ("a", "b"):
+            self.expect(self.once("run", "--key", key, *places, "--", "head", "-c", "2000000", "/dev/urandom"), 0)
+        self.assertIn(b"2 were looked at, and are whole", self.expect(self.once("doctor", *places), 0).stdout)
+        files = [file for file in self.path("results").rglob("*") if file.is_file()]
+        self.assertEqual(len(files), 2)
+        files[0].unlink()
+        self.assertIn(b"1 of 2 that were looked at cannot be read", self.expect(self.once("doctor", *places), 1).stdout)
+        self.assertIn(b"nobody can get them", self.expect(self.once("doctor", "--offload", "none"), 1).stdout)
+
+    def test_a_full_disk_on_which_no_store_opens(self):
+        small = self.path("small")
+        small.mkdir()
+        self.complete("k", "--store", f"sqlite:{small}/once.db")
+        command = (f"cp -r {small} {small}2 && mount -t tmpfs -o size=320k tmpfs {small} && cp {small}2/once.db {small} && "
+                   f"(cat /dev/zero >{small}/filler || true) && exec \"$0\" doctor --store sqlite:{small}/once.db")
+        done = subprocess.run(["unshare", "-m", "sh", "-c", command, harness.PROGRAM], capture_output=True, check=False)
+        self.assertRegex(done.stdout.decode(), r"(?s)problem  open .*problem  space .*are free")
+
     def test_damage(self):
         self.complete("k")
         self.database("update {} set state = 99")

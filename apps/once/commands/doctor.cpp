@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include <once/decide.hpp>
 #include <once/gate.hpp>
+#include <once/offload.hpp>
 #include <once/operate.hpp>
 #include <once/platform/blocking.hpp>
 #include <once/platform/system.hpp>
@@ -75,6 +77,7 @@ class Examination {
       access_ = open_access(options_.store, options_.probe ? Missing::refuse : Missing::read);
     } catch (const Exception& error) {
       add(Grade::problem, "open", error.what());
+      look_at_space_of_unopened();
       return report(exit_code_of(error.kind()));
     }
     const Capabilities can = access_.store->capabilities();
@@ -149,6 +152,16 @@ class Examination {
         text + (space->is_low() ? ": make room. To remove expired records: once sweep" : ""));
   }
 
+  // A full disk is why a file may not be opened: SQLite makes files beside it.
+  void look_at_space_of_unopened() {
+    try {
+      const std::string text = options_.store.url.empty() ? variable("ONCE_STORE") : options_.store.url;
+      const stores::Url url(text.empty() ? "sqlite:" + default_path() : text);
+      if (url.scheme() == "sqlite") look_at_space("space", url.path(), "no program can open the store until there is room");
+    } catch (const Exception&) {  // The malformed URL was reported.
+    }
+  }
+
   void look_at_file() {
     const auto status = stores::sqlite_status(*access_.store);
     if (!status) return;
@@ -181,7 +194,10 @@ class Examination {
       } else if (kind.st_uid != geteuid() && geteuid() != 0) {
         add(Grade::note, "permissions", "the file belongs to uid " + std::to_string(kind.st_uid) + ", not to you");
       } else {
-        add(Grade::fine, "permissions", open_to == 0 ? "only you can open it" : "only you and your group can open it");
+        const bool is_mine = kind.st_uid == geteuid();
+        const std::string owner = is_mine ? "you" : "root and its owner, uid " + std::to_string(kind.st_uid) + ",";
+        const std::string group = is_mine ? "your group" : "gid " + std::to_string(kind.st_gid) + ",";
+        add(Grade::fine, "permissions", "only " + owner + (open_to == 0 ? "" : " and " + group) + " can open it");
       }
     }
     try {
@@ -388,6 +404,7 @@ class Examination {
       auto failed = operate::for_each(*access_.store, filter, now, [&](const Record& record) {
         operate::count(record, now, counts_);
         if (is_sealed(record)) ++unopened_;
+        keep_for_look(record.result);
         progress.tell(counts_.records);
         return true;
       });
@@ -399,6 +416,7 @@ class Examination {
       if (error->kind != ErrorKind::corrupt) return exit_code_of_store(error->kind);
     }
     look_at_seals();
+    look_at_results();
     const auto number = [&](operate::Standing standing) { return counts_.of(standing); };
     add(Grade::fine, about_ ? "open" : "records",
         std::to_string(counts_.records) + ", " + std::to_string(number(operate::Standing::running)) + " running");
@@ -421,6 +439,41 @@ class Examination {
       add(Grade::note, "expired", std::to_string(expired) + " still take room: remove them with once sweep");
     }
     return error ? exit_corrupt : exit_ok;
+  }
+
+  // The newest of the results that are kept outside the store, as far as they are small enough to be read now.
+  void keep_for_look(const Result& result) {
+    constexpr std::size_t most = 20;
+    constexpr std::size_t small_bytes = std::size_t{4} * 1024 * 1024;
+    if (result.placement != Placement::offloaded || result.size > small_bytes) return;
+    if (results_.size() == most) results_.pop_front();
+    results_.push_back(result);
+  }
+
+  // A store may have been restored, or copied, without them.
+  void look_at_results() {
+    if (counts_.offloaded == 0) return;
+    if (!access_.offload) {
+      return add(Grade::problem, "results",
+                 std::to_string(counts_.offloaded) +
+                     " are kept outside the store, and here --offload is none: nobody can get them");
+    }
+    std::string first;
+    std::size_t missing = 0;
+    for (const Result& result : results_) {
+      OffloadAnswer got = wait_for<OffloadAnswer>(
+          [&](Callback<void(OffloadAnswer)> done) { access_.offload->get(result.location, std::move(done)); });
+      const auto error = got.error ? std::move(got.error) : check_offloaded(result, got.text);
+      if (error && missing++ == 0) first = error->message;
+    }
+    const std::string looked_at = std::to_string(counts_.offloaded) + " are kept outside the store; ";
+    if (missing > 0) {
+      return add(Grade::problem, "results",
+                 looked_at + std::to_string(missing) + " of " + std::to_string(results_.size()) +
+                     " that were looked at cannot be read: " + first +
+                     ". Restore them from the backup that belongs to this store");
+    }
+    add(Grade::fine, "results", looked_at + std::to_string(results_.size()) + " were looked at, and are whole");
   }
 
   // Sealed records and records in the clear, among those that were counted.
@@ -495,6 +548,7 @@ class Examination {
   std::optional<std::uint64_t> about_;
   bool indexed_ = false;
   operate::Counts counts_;
+  std::deque<Result> results_;  // Some, for look_at_results().
   std::uint64_t unopened_ = 0;  // Sealed records whose key is not given.
   std::vector<Finding> findings_;
   bool found_problem_ = false;

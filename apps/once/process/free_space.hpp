@@ -14,7 +14,7 @@ struct FreeSpace {
   std::uint64_t total_files = 0;  // 0: the file system has no such limit.
 
   [[nodiscard]] bool is_out_of_names() const noexcept { return total_files > 0 && free_files == 0; }
-  // No room for the next operations: the SQLite store reserves 256 KiB, so that it can finish what it lets begin.
+  // No room for the next operations: the SQLite store reserves about so much, so that it can finish what it lets begin.
   [[nodiscard]] bool is_full() const noexcept { return free_bytes < 256U * 1024 || is_out_of_names(); }
   // Soon so: less than a twentieth, or than the 64 MiB that the log and the file may take together in a busy minute.
   [[nodiscard]] bool is_low() const noexcept {

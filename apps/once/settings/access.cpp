@@ -44,21 +44,6 @@ std::string directory_in(const char* name) {
   return is_absolute ? "/" + path.substr(std::min(path.find_first_not_of('/'), path.size())) : path;
 }
 
-// XDG Base Directory Specification 0.8: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state.
-std::string default_path() {
-  const auto below = [](const std::string& directory, const char* name) {
-    return directory == "/" ? directory + name : directory + "/" + name;
-  };
-  const std::string state = directory_in("XDG_STATE_HOME");
-  if (state.starts_with('/')) return below(state, "once/once.db");
-  const std::string home = directory_in("HOME");
-  if (!home.starts_with('/')) {
-    throw Exception(ErrorKind::misuse,
-                    "HOME is not set, so there is no default store: name one with --store or ONCE_STORE");
-  }
-  return below(home, ".local/state/once/once.db");
-}
-
 // A directory that is created at the first put().
 class LateDirectory final : public Offload {
  public:
@@ -211,6 +196,20 @@ std::string told_variables(std::initializer_list<std::pair<const char*, std::str
     told += (told.empty() ? "" : ", ") + std::string(name) + "=" + std::string(value);
   }
   return told;
+}
+
+std::string default_path() {
+  const auto below = [](const std::string& directory, const char* name) {
+    return directory == "/" ? directory + name : directory + "/" + name;
+  };
+  const std::string state = directory_in("XDG_STATE_HOME");
+  if (state.starts_with('/')) return below(state, "once/once.db");
+  const std::string home = directory_in("HOME");
+  if (!home.starts_with('/')) {
+    throw Exception(ErrorKind::misuse,
+                    "HOME is not set, so there is no default store: name one with --store or ONCE_STORE");
+  }
+  return below(home, ".local/state/once/once.db");
 }
 
 StoreAccess open_access(const StoreOptions& options, Missing missing) {

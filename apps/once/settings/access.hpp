@@ -60,6 +60,10 @@ std::string told_variables(std::initializer_list<std::pair<const char*, std::str
 // A variable of the environment. Empty: not set.
 std::string variable(const char* name);
 
+// The store's file if none is named: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state, as in XDG Base
+// Directory Specification 0.8. Throws Exception(misuse) if HOME is not set either.
+std::string default_path();
+
 // Opens --store, otherwise $ONCE_STORE, otherwise a file in the user's state directory. Throws Exception as
 // open_store() does; with Missing::refuse also if the partition of a table is not known.
 StoreAccess open_access(const StoreOptions& options, Missing missing);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #include <algorithm>
@@ -37,6 +38,12 @@ bool is_quiet(const std::string& path) noexcept {
   timespec now{};
   if (stat(path.c_str(), &found) != 0 || clock_gettime(CLOCK_REALTIME, &now) != 0) return true;
   return found.st_mtim.tv_sec + quiet_time.count() < now.tv_sec;
+}
+
+// Whether the disk has so much room for users other than root.
+bool is_free(const std::string& path, std::uint64_t bytes) noexcept {
+  struct statvfs found {};
+  return statvfs(path.c_str(), &found) != 0 || found.f_bavail * std::uint64_t{found.f_frsize} >= bytes;
 }
 
 }  // namespace
@@ -274,8 +281,7 @@ int WritableFile::reserve_log() {
   return 0;
 }
 
-// SQLite makes the file longer, by chunks. It does not say why it cannot; a limit on the size of files is looked at for
-// claims.
+// SQLite makes the file longer, by chunks. A limit on the size of files is looked at for claims.
 bool WritableFile::reserve(std::uint64_t bytes) {
   Connection& connection = connection_->connection();
   sqlite3_file* const file = open_file(connection);
@@ -287,8 +293,10 @@ bool WritableFile::reserve(std::uint64_t bytes) {
   sqlite3_int64 size = 0;
   if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size >= needed) return true;
   const NoFileSizeSignal no_signal;
-  if (file->pMethods->xFileControl(file, SQLITE_FCNTL_SIZE_HINT, &needed) == SQLITE_OK || file_size_limit())
-    return true;
+  const int code = file->pMethods->xFileControl(file, SQLITE_FCNTL_SIZE_HINT, &needed);
+  if (code == SQLITE_OK || code == SQLITE_NOTFOUND || file_size_limit()) return true;
+  // It does not say why. Not every file system and VFS can reserve.
+  if (is_free(file_.path(), static_cast<std::uint64_t>(needed - size))) return true;
   // Pages of removed records serve as well.
   return size + static_cast<sqlite3_int64>(number("PRAGMA freelist_count") * state.page_bytes) >= needed;
 }
