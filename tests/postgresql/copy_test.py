@@ -66,6 +66,11 @@ class Commands(CopyCase):
     def test_moves_and_says_what_comes_next(self):
         first = self.expect(self.run_key(self.file, "a"), 0).stdout
         self.assertIn("would move 1 records", self.copy("--dry-run", self.file, self.table).stdout)
+        new = self.path("new.db")
+        self.assertIn("new.db, which it creates", self.copy("--dry-run", self.file, f"sqlite:{new}").stdout)
+        self.assertFalse(new.exists())
+        self.copy("--dry-run", self.file, f"sqlite:{new}?create=0", code=243)
+        self.copy("--dry-run", self.file, f"sqlite:{self.path('nowhere')}/new.db", code=243)
         self.expect(self.run_key(self.file, "b"), 0)
         self.assertRegex(self.copy(self.file, self.table).stdout,
                          r"moved 2 records \(.*\) from sqlite:.* to postgresql:.*takes claims: let every program use it")

@@ -110,6 +110,7 @@ TEST_F(ReadinessTest, NeedsAStoreThatTakesWrites) {
   EXPECT_EQ(writes, 1);
   manual->advance(std::chrono::seconds{1});
   for (int i = 0; i < 5; ++i) EXPECT_EQ(page("/readyz").body, "ready\n");
+  EXPECT_THAT(told(), ElementsAre(reason, "ready again: the store takes new operations"));
   EXPECT_EQ(writes, 3);  // One more record, which was removed.
   EXPECT_EQ(blocking::list(*store, {}).records.size(), 0U);
 }

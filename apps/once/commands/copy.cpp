@@ -1,5 +1,8 @@
 // once copy: moves a store that is in use to another one.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +17,7 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "settings/access.hpp"
+#include "stores/url.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::cli {
@@ -71,6 +75,17 @@ std::string amount(std::uint64_t records, std::uint64_t bytes) {
   return std::to_string(records) + " records (" + show_size(bytes) + ")";
 }
 
+// The file that a copy to this URL would create, where it can. Empty: it is there, or is no file. For a plan, an empty
+// store in memory stands for it.
+std::string file_to_create(const std::string& text) {
+  const stores::Url url(text);
+  if (url.scheme() != "sqlite" || url.flag("create") == false || ::access(url.path().c_str(), F_OK) == 0) return {};
+  const std::string parent = std::filesystem::path(url.path()).parent_path();
+  const bool fits =
+      url.flag("create_directories") == true || ::access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK) == 0;
+  return fits ? url.path() : std::string();
+}
+
 int copy(const CopyCommand& options) {
   if (options.from.empty() || options.to.empty()) misuse("FROM and TO are URLs of stores, and neither may be empty");
   for (const std::string& url : {options.from, options.to}) {
@@ -86,11 +101,13 @@ int copy(const CopyCommand& options) {
   how.clock = system_clock();
   how.random = system_random();
   Store& from = *open_access({.url = options.from, .offload = "none"}, Missing::refuse).store;
+  const std::string missing_file = options.dry_run ? file_to_create(options.to) : std::string();
   const bool only_looks = options.dry_run || options.undo;
-  Store& to =
-      *open_access({.url = options.to, .offload = "none"}, only_looks ? Missing::refuse : Missing::create).store;
+  Store& to = *open_access({.url = missing_file.empty() ? options.to : "memory:", .offload = "none"},
+                           only_looks ? Missing::refuse : Missing::create)
+                   .store;
   const std::string from_name = from.name();
-  const std::string to_name = to.name();
+  const std::string to_name = missing_file.empty() ? to.name() : "sqlite:" + missing_file + ", which it creates";
 
   if (options.undo) {
     undo_move(from, to);

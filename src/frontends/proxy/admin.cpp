@@ -61,6 +61,10 @@ http::Answer not_ready(const AdminPages& pages, bool& is_told, const std::string
   return text(503, what + '\n');
 }
 
+void tell_recovery(const AdminPages& pages, bool& is_told, const std::string& what) {
+  if (std::exchange(is_told, false) && pages.notice) pages.notice("ready again: " + what);
+}
+
 Task<http::Answer> ready(Loop& loop, AdminPages& pages, bool for_replays) {
   if (const std::string why = pages.unready ? pages.unready() : std::string(); !why.empty()) {
     co_return text(503, why + '\n');
@@ -73,13 +77,13 @@ Task<http::Answer> ready(Loop& loop, AdminPages& pages, bool for_replays) {
   if (answer.status == AnswerStatus::failed) {
     co_return not_ready(pages, pages.told_of_reads, "the store cannot be read", answer.error.message);
   }
-  pages.told_of_reads = false;
+  tell_recovery(pages, pages.told_of_reads, "the store can be read");
   if (pages.probes_writes && !for_replays && !pages.engine->options().store->capabilities().expires_itself) {
     co_await probe_writes(loop, pages);
     if (!pages.probe.refusal.empty()) {
       co_return not_ready(pages, pages.told_of_writes, "the store takes no new operations", pages.probe.refusal);
     }
-    pages.told_of_writes = false;
+    tell_recovery(pages, pages.told_of_writes, "the store takes new operations");
   }
   co_return text(200, "ready\n");
 }
