@@ -1,5 +1,8 @@
 #include <once/stores/open.hpp>
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <functional>
 #include <utility>
 
@@ -172,7 +175,17 @@ std::unique_ptr<Store> open_sealed_store(Url& url, Sealing sealing) {
     auto open_next = opener(url, *next);
     // A new first file, where the old one has been deleted after its move, would be open and know nothing.
     if (url.scheme() == "sqlite" && !url.has("create")) url.add("create", "0");
-    store = stores::make_moving_store(open_with(stores_by_scheme, url), std::move(open_next));
+    try {
+      store = stores::make_moving_store(open_with(stores_by_scheme, url), std::move(open_next));
+    } catch (const Exception& error) {
+      const bool is_missing = error.kind() == ErrorKind::unavailable && url.scheme() == "sqlite" &&
+                              ::access(url.path().c_str(), F_OK) != 0 && errno == ENOENT;
+      if (!is_missing) throw;
+      throw Exception(ErrorKind::unavailable, "sqlite store " + url.path() +
+                                                  ": the file does not exist, and with moves_to= it is not created. If "
+                                                  "the move is over, name the second store alone; otherwise check the "
+                                                  "path");
+    }
   } else {
     store = open_with(stores_by_scheme, url);
   }

@@ -91,6 +91,12 @@ TEST_F(OpenStore, ParametersReachTheStore) {
     EXPECT_THAT(error.what(), HasSubstr("none.db"));
   }
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/none.db"));
+  try {
+    open_store("sqlite:" + directory_ + "/none.db?moves_to=sqlite:" + directory_ + "/second.db");
+    FAIL() << "made a new first store of a move";
+  } catch (const Exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("If the move is over, name the second store alone"));
+  }
   EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?checkpoint_pages=1"), HasSubstr("checkpoint_pages must be 100"));
   EXPECT_THAT(refusal("sqlite:" + directory_ + "/x.db?checkpoint_pages=99999999999999"),
               HasSubstr("checkpoint_pages must be 100"));
