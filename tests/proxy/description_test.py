@@ -108,7 +108,8 @@ class Comparison:
         return None
 
     def parameters(self, path, operation):
-        return [*self.description["paths"][path].get("parameters", []), *operation.get("parameters", [])]
+        named = [*self.description["paths"][path].get("parameters", []), *operation.get("parameters", [])]
+        return [self.resolved(one) for one in named]
 
     def compare_request(self, exchange, where, path, operation, url):
         described = {(one["in"], one["name"]): one for one in self.parameters(path, operation)}
@@ -134,7 +135,7 @@ class Comparison:
             if place not in described:
                 self.found.add(f"{where} takes the parameter {place[1]}, which is not described")
                 continue
-            schema = described[place]["schema"]
+            schema = self.resolved(described[place]["schema"])
             typed = int(value) if schema.get("type") == "integer" else value
             self.validate(schema, typed, f"parameter {place[1]} of {where}")
             self.met.add(f"parameter {place[1]} of {where}")
@@ -166,7 +167,7 @@ class Comparison:
             return
         self.met.add(f"status {status} of {where}")
         answer = self.resolved(operation["responses"][status])
-        headers = {name.lower(): one for name, one in answer.get("headers", {}).items()}
+        headers = {name.lower(): self.resolved(one) for name, one in answer.get("headers", {}).items()}
         for name in set(exchange.headers) - COMMON_HEADERS - set(headers):
             self.found.add(f"{where} answers {status} with the header {name}, which is not described")
         for name, one in headers.items():
@@ -254,13 +255,14 @@ class Comparison:
                     continue
                 where = f"{method} {path}"
                 described.add(where)
-                if any(one["in"] == "query" for one in operation["parameters"]):
+                parameters = self.parameters(path, operation)
+                if any(one["in"] == "query" for one in parameters):
                     described.add(f"the parameters of {where}")
-                for one in self.parameters(path, operation):
+                for one in parameters:
                     if one["in"] == "path":
                         continue
                     described.add(f"parameter {one['name']} of {where}")
-                    for value in one["schema"].get("enum", []):
+                    for value in self.resolved(one["schema"]).get("enum", []):
                         described.add(f"value {value} of parameter {one['name']} of {where}")
                 if "requestBody" in operation:
                     if self.members(operation, set()):
@@ -359,9 +361,10 @@ class Description(ProxyCase):
             file.execute("UPDATE records SET steps = '6:charge,2:ok,' WHERE key LIKE '%done'")
 
     def lists(self):
-        for name in DESCRIPTION["paths"]["/v1/records"]["get"]["parameters"]:
-            for value in name["schema"].get("enum", []):
-                self.ask(f"/v1/records?{name['name']}={value}")
+        description = Comparison(DESCRIPTION, [])
+        for one in description.parameters("/v1/records", operation(DESCRIPTION, LIST)):
+            for value in description.resolved(one["schema"]).get("enum", []):
+                self.ask(f"/v1/records?{one['name']}={value}")
         for query in ("", "q=done", f"client={'5f' * 32}", "scope=pay&prefix=do", "label=d&holder=o", "older-than=1s", "newer-than=1h", "limit=0",
                       "nothing=1"):
             self.ask(f"/v1/records?{query}")
@@ -652,8 +655,8 @@ PLANTED = {
     "a parameter too many": lambda d: add_parameter(d, LIST, "tenant"),
     "a parameter too few": lambda d: drop_parameter(d, LIST, "older-than"),
     "a parameter of another name": lambda d: parameter(d, SHOW, "include").update(name="with"),
-    "a value too many": lambda d: parameter(d, LIST, "standing")["schema"]["enum"].append("lost"),
-    "a value too few": lambda d: parameter(d, LIST, "standing")["schema"]["enum"].remove("overdue"),
+    "a value too many": lambda d: schema(d, "Standing")["enum"].append("lost"),
+    "a value too few": lambda d: schema(d, "Standing")["enum"].remove("overdue"),
     "a limit that is not the server's": lambda d: parameter(d, LIST, "limit")["schema"].update(minimum=5),
     "a status too many": lambda d: operation(d, SHOW)["responses"].update({"410": {"$ref": "#/components/responses/NoRecord"}}),
     "a status too few": lambda d: operation(d, ACT)["responses"].pop("428"),
@@ -670,8 +673,8 @@ PLANTED = {
     "a member too many in a body": lambda d: schema(d, "Extend")["properties"].update(until={"type": "string"}),
     "a member too few in a body": lambda d: schema(d, "Resolve")["properties"].pop("any_payload"),
     "a member too many in one of several bodies": lambda d: schema(d, "BulkRemove")["properties"].update(until={"type": "string"}),
-    "a state too few": lambda d: schema(d, "Bulk")["properties"]["state"]["enum"].remove("planned"),
-    "a member deep in a body": lambda d: schema(d, "Resolve")["properties"]["result"]["properties"].update(
+    "a state too few": lambda d: schema(d, "BulkState")["properties"]["state"]["enum"].remove("planned"),
+    "a member deep in a body": lambda d: schema(d, "Payload")["properties"].update(
         charset={"type": "string"}),
     "a problem without its record": lambda d: d["components"]["responses"]["Refused"]["content"][
         "application/problem+json"].update(schema={"$ref": "#/components/schemas/Problem"}),
