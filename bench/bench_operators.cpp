@@ -104,8 +104,8 @@ void run(std::size_t count) {
   const testing::Scratch folder;
   const auto store = std::make_shared<Counting>(stores::make_sqlite_store({.path = folder.file()}));
   fill(*store, count);
-  const cli::AdminToken token("", "--admin-token-file");
-  const cli::Operators operators({.url = "", .store = store}, token);
+  const operators::AdminToken token("", "--admin-token-file");
+  const operators::Operators operators({.url = "", .store = store}, token);
   const std::vector<http::HeaderView> headers{{"Host", "127.0.0.1"}};
   const auto ask = [&](const std::string& target) {
     http::Answer answer =

@@ -51,7 +51,7 @@ namespace {
 using namespace once;
 using Steady = std::chrono::steady_clock;
 
-// As apps/once/process/store_look.cpp.
+// As src/operators/store_look.cpp.
 constexpr std::size_t page_records = 500;
 constexpr std::size_t most_pages = 200;
 constexpr std::chrono::seconds most_time{30};

@@ -19,8 +19,9 @@ function(once_use component)
 endfunction()
 
 # once_component(<name>
+#   [INTERNAL]                  for programs that are built here: it has no public header, and is not installed
 #   [SOURCES a.cpp ...]         without any the component is headers only
-#   PUBLIC_HEADERS ...          as users write them: once/key.hpp
+#   [PUBLIC_HEADERS ...]        as users write them: once/key.hpp
 #   [DEPENDS ...]               what its headers need: components by bare name, or imported targets
 #   [PRIVATE_DEPENDS ...]       what only its sources need; the same
 #   [PACKAGES ...]              find_package() arguments that the imported targets come from, one string each:
@@ -28,7 +29,7 @@ endfunction()
 #
 # Makes the library once_<name> with the alias once::<name>, checked headers, and its part of the installed package.
 function(once_component name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC_HEADERS;DEPENDS;PRIVATE_DEPENDS;PACKAGES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INTERNAL" "" "SOURCES;PUBLIC_HEADERS;DEPENDS;PRIVATE_DEPENDS;PACKAGES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "once_component(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -53,8 +54,10 @@ function(once_component name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(${target} ${scope} cxx_std_20)
   list(TRANSFORM arg_PUBLIC_HEADERS PREPEND "${once_SOURCE_DIR}/include/")
-  target_sources(${target} ${scope}
-    FILE_SET HEADERS BASE_DIRS "${once_SOURCE_DIR}/include" FILES ${arg_PUBLIC_HEADERS})
+  if(NOT arg_INTERNAL)
+    target_sources(${target} ${scope}
+      FILE_SET HEADERS BASE_DIRS "${once_SOURCE_DIR}/include" FILES ${arg_PUBLIC_HEADERS})
+  endif()
 
   foreach(dependency IN LISTS arg_DEPENDS arg_PRIVATE_DEPENDS)
     if(DEFINED once_folder_${dependency})
@@ -81,6 +84,9 @@ function(once_component name)
     once_precompile(${target} libraries)
   endif()
 
+  if(arg_INTERNAL)
+    return()
+  endif()
   set_property(GLOBAL APPEND PROPERTY once_components ${name})
   if(ONCE_INSTALL)
     install(TARGETS ${target} EXPORT once-${name}

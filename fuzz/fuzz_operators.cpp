@@ -26,9 +26,9 @@
 
 namespace {
 
-using once::cli::AdminToken;
-using once::cli::Console;
-using once::cli::Operators;
+using once::operators::AdminToken;
+using once::operators::Console;
+using once::operators::Operators;
 
 void need(bool condition) {
   if (!condition) std::abort();

@@ -8,10 +8,10 @@
 
 #include <once/error.hpp>
 
-#include "process/run_result.hpp"
+#include "operators/run_result.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace once::cli;
+  using namespace once::operators;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   RunResult result;
   try {

@@ -19,6 +19,7 @@
 #include <once/error.hpp>
 
 #include "commands/commands.hpp"
+#include "operators/reporter.hpp"
 #include "output/command_tree.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
@@ -156,6 +157,7 @@ int once_main(int argc, char** argv) {
   }
 
   say_as(log_format_of(arguments));
+  once::operators::set_reporter([](std::string_view text, LogLevel level) { say(text, level); });
   CLI::App app("Runs an operation once and gives every caller its result.", "once");
   app.get_formatter()->column_width(30);
   app.set_version_flag("--version", "once " ONCE_VERSION);

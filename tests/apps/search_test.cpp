@@ -1,5 +1,5 @@
 // Labels in place of keys, while others write, and in stores that do not list.
-#include "operators/search.hpp"
+#include "commands/find_record.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

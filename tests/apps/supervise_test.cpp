@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "process/run_result.hpp"
+#include "operators/run_result.hpp"
 #include "process/signals.hpp"
 
 namespace once::cli {

@@ -1,4 +1,4 @@
-"""The description of the operators' API (apps/once/operators/openapi.json) against a server, both ways.
+"""The description of the operators' API (src/operators/openapi.json) against a server, both ways.
 
 What the server answers is as described: status, headers, every member. And everything that is described is met: each
 path, method, parameter with each of its values, status, header, and member of a body or an answer. To show that this
@@ -30,7 +30,7 @@ import openapi_spec_validator  # noqa: E402
 import service  # noqa: E402
 from service import ProxyCase  # noqa: E402
 
-DESCRIPTION = json.loads((ROOT / "apps/once/operators/openapi.json").read_text())
+DESCRIPTION = json.loads((ROOT / "src/operators/openapi.json").read_text())
 TOKEN = "0123456789abcdef"
 ACT_ID = "01234567-89ab-cdef-0123-456789abcdef"
 # Of every answer of HTTP.

@@ -329,7 +329,7 @@ class Operators(ProxyCase):
             self.assertEqual((len(keys), len(set(keys))), (expected, expected), query)
 
     def test_the_page_names_every_problem(self):
-        source = (pathlib.Path(__file__).resolve().parents[2] / "apps/once/operators").glob("*.cpp")
+        source = (pathlib.Path(__file__).resolve().parents[2] / "src/operators").glob("*.cpp")
         text = "".join(path.read_text() for path in source)
         names = set(re.findall(r'(?:operators_problem|refusal)\(\s*"([a-z-]+)"', text))
         self.assertGreater(len(names), 10)

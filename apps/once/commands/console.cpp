@@ -21,20 +21,20 @@
 #include <once/reconcile.hpp>
 
 #include "commands/commands.hpp"
-#include "operators/admin_port.hpp"
 #include "operators/admin_token.hpp"
 #include "operators/answers.hpp"
 #include "operators/audit_log.hpp"
 #include "operators/console.hpp"
 #include "operators/operators.hpp"
 #include "operators/overview.hpp"
+#include "operators/store_look.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/file.hpp"
 #include "process/ask_command.hpp"
-#include "process/store_look.hpp"
 #include "process/sweeper.hpp"
 #include "settings/access.hpp"
+#include "settings/admin_flags.hpp"
 #include "settings/filters.hpp"
 
 namespace once::cli {

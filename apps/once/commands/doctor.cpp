@@ -32,12 +32,12 @@
 #include "commands/commands.hpp"
 #include "commands/stats.hpp"
 #include "operators/changes.hpp"
+#include "operators/free_space.hpp"
 #include "output/progress.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/host_boot.hpp"
 #include "platform/wait.hpp"
-#include "process/free_space.hpp"
 #include "settings/access.hpp"
 #include "text/rfc3339.hpp"
 #if ONCE_AWS

@@ -8,11 +8,11 @@
 #include <optional>
 #include <vector>
 
+#include "commands/change.hpp"
 #include "commands/commands.hpp"
 #include "frontends/http/stored_answer.hpp"
-#include "operators/changes.hpp"
+#include "operators/run_result.hpp"
 #include "output/text.hpp"
-#include "process/run_result.hpp"
 #include "process/supervise.hpp"
 #include "settings/read_input.hpp"
 

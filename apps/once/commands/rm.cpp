@@ -2,8 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "commands/change.hpp"
 #include "commands/commands.hpp"
-#include "operators/changes.hpp"
 
 namespace once::cli {
 

@@ -18,18 +18,18 @@
 #include <once/platform/environment.hpp>
 
 #include "commands/commands.hpp"
-#include "operators/admin_port.hpp"
 #include "operators/admin_token.hpp"
 #include "operators/overview.hpp"
+#include "operators/recent_events.hpp"
 #include "operators/requests.hpp"
+#include "operators/store_look.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/file_limit.hpp"
-#include "process/recent_events.hpp"
-#include "process/store_look.hpp"
 #include "process/sweeper.hpp"
 #include "serve/claims.hpp"
 #include "settings/access.hpp"
+#include "settings/admin_flags.hpp"
 #include "settings/log.hpp"
 
 namespace once::cli {

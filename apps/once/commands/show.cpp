@@ -8,7 +8,7 @@
 #include <once/platform/system.hpp>
 
 #include "commands/commands.hpp"
-#include "operators/search.hpp"
+#include "commands/find_record.hpp"
 #include "output/report.hpp"
 #include "settings/access.hpp"
 #include "settings/key_options.hpp"

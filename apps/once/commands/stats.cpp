@@ -9,10 +9,10 @@
 
 #include "commands/commands.hpp"
 #include "commands/stats.hpp"
+#include "operators/store_metrics.hpp"
 #include "output/metrics_file.hpp"
 #include "output/progress.hpp"
 #include "output/report.hpp"
-#include "output/store_metrics.hpp"
 #include "output/text.hpp"
 #include "process/exit_codes.hpp"
 #include "settings/access.hpp"

@@ -1,5 +1,5 @@
 // What is kept of an HTTP answer and of a command, as src/frontends/http/stored_answer.hpp and
-// apps/once/process/run_result.hpp describe it: taken apart for people, and made of what an operator types.
+// src/operators/run_result.hpp describe it: taken apart for people, and made of what an operator types.
 const ascii = (text) => new TextEncoder().encode(text);
 
 export const run_type = "application/vnd.once.run";

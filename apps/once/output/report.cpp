@@ -14,12 +14,10 @@
 #include <once/operate.hpp>
 #include <once/platform/system.hpp>
 
+#include "operators/run_result.hpp"
 #include "output/text.hpp"
-#include "process/run_result.hpp"
 #include "process/supervise.hpp"
-#include "text/base64.hpp"
 #include "text/rfc3339.hpp"
-#include "text/utf8.hpp"
 
 namespace once::cli {
 
@@ -28,63 +26,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::atomic<LogFormat> said_as{LogFormat::text};
-
-// "text" if the bytes are text, else "base64"; both keys are always there.
-void put_bytes(Json& json, const std::string& name, std::string_view bytes) {
-  const bool text = text::valid_utf8(bytes);
-  json[name] = text ? Json(bytes) : Json(nullptr);
-  json[name + "_base64"] = text ? Json(nullptr) : Json(text::encode_base64(bytes));
-}
-
-Json time_json(Time time) { return time == never || time == Time{} ? Json(nullptr) : Json(text::rfc3339(time)); }
-
-// The result of `once run` in these bytes, if they are available and its own.
-std::optional<RunResult> run_of(const Result& result) {
-  if (result.content_type != run_content_type || result.bytes.empty()) return std::nullopt;
-  return decode_run_result(result.bytes);
-}
-
-Json run_json(const Result& result) {
-  try {
-    const std::optional<RunResult> run = run_of(result);
-    if (!run) return nullptr;
-    Json json;
-    json["exit_code"] = run->end.exit_code();
-    json["signal"] = run->end.signaled ? Json(run->end.code) : Json(nullptr);
-    json["output_kept"] = !run->dropped;
-    json["stdout_bytes"] = run->output_bytes;
-    json["stderr_bytes"] = run->error_bytes;
-    if (!run->dropped) {
-      put_bytes(json, "stdout", run->of(Stream::output));
-      put_bytes(json, "stderr", run->of(Stream::error));
-    }
-    return json;
-  } catch (const Exception& error) {
-    return Json{{"error", error.what()}};
-  }
-}
-
-Json result_json(const Result& result, bool payloads) {
-  const bool at_hand =
-      result.placement == Placement::inlined || (!result.bytes.empty() && result.placement != Placement::sealed);
-  Json json;
-  json["placement"] = to_string(result.placement);
-  json["content_type"] = result.content_type;
-  json["size"] = result.placement == Placement::inlined ? result.bytes.size() : result.size;
-  json["location"] = result.placement == Placement::offloaded ? Json(result.location) : Json(nullptr);
-  json["sha256"] = result.placement == Placement::inlined ? Json(nullptr) : Json(to_hex(result.digest));
-  if (!payloads) return json;
-  json["run"] = run_json(result);
-  if (json["run"].is_null() && at_hand) {
-    put_bytes(json, "text", result.bytes);
-  } else {
-    json["text"] = nullptr;
-    json["text_base64"] = nullptr;
-  }
-  return json;
-}
-
-bool has_result(const Record& record) { return record.state == State::completed || record.state == State::failed; }
 
 void add_line(std::string& out, std::string_view name, std::string_view value) {
   out += name;
@@ -144,7 +85,7 @@ std::string result_text(const Result& result) {
   if (result.bytes.empty()) return out;
   std::optional<RunResult> run;
   try {
-    run = run_of(result);
+    run = run_result_of(result);
   } catch (const Exception& error) {
     add_line(out, "result", error.what());
     return out;
@@ -236,21 +177,6 @@ int print(std::string_view text, int exit_code) {
   return exit_output;
 }
 
-KeyParts key_parts(std::string_view stored) {
-  if (stored.find('#') == std::string_view::npos || stored.back() == '#') return {{}, std::string(stored)};
-  const Key key = Key::from_stored(stored);
-  return {key.scope(), std::string(key.name())};
-}
-
-std::string quoted_stored(std::string_view stored) {
-  const KeyParts parts = key_parts(stored);
-  std::string out = "'" + escaped(parts.name) + "'";
-  if (!parts.scope.empty()) out += " in scope '" + escaped(parts.scope) + "'";
-  return out;
-}
-
-std::string quoted(const Key& key) { return quoted_stored(key.stored()); }
-
 static std::string trace_text(const TraceParent& trace) {
   return trace.trace_id_hex() + "  (span " + trace.span_id_hex() + ")";
 }
@@ -265,93 +191,14 @@ static std::string history_line(const HistoryEntry& entry) {
          (entry.trace.empty() ? "" : "  trace " + trace_text(entry.trace));
 }
 
-static Json trace_id_json(const TraceParent& trace) {
-  return trace.empty() ? Json(nullptr) : Json(trace.trace_id_hex());
-}
-static Json span_id_json(const TraceParent& trace) { return trace.empty() ? Json(nullptr) : Json(trace.span_id_hex()); }
-
-static Json history_json(const History& history) {
-  Json entries = Json::array();
-  for (const HistoryEntry& entry : history.entries) {
-    entries.push_back({{"what", entry.what},
-                       {"who", entry.who},
-                       {"why", entry.why},
-                       {"attempt", entry.attempt},
-                       {"began_at", time_json(entry.began_at)},
-                       {"at", time_json(entry.at)},
-                       {"trace_id", trace_id_json(entry.trace)},
-                       {"span_id", span_id_json(entry.trace)},
-                       {"revision", entry.revision == 0 ? Json(nullptr) : Json(entry.revision)}});
-  }
-  return entries;
-}
-
-nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads) {
-  return record_json(record, now, Payloads{.result = payloads, .steps = payloads, .input = payloads});
-}
-
-nlohmann::ordered_json record_json(const Record& record, Time now, const Payloads& payloads) {
-  const KeyParts parts = key_parts(record.key);
-  Json json;
-  put_bytes(json, "key", parts.name);
-  put_bytes(json, "scope", parts.scope);
-  json["stored_key_hex"] = to_hex(record.key);
-  json["key_hash"] = key_hash(record.key);
-  json["state"] = to_string(record.state);
-  json["standing"] = operate::to_string(operate::standing(record, now));
-  json["attempt"] = record.attempt;
-  json["token"] = record.token;
-  json["owner"] = record.owner.hex();
-  json["revision"] = record.revision;
-  json["holder"] = record.holder;
-  json["note"] = record.note;
-  json["label"] = record.label;
-  json["trace_id"] = trace_id_json(record.history.trace);
-  json["span_id"] = span_id_json(record.history.trace);
-  json["created_at"] = time_json(record.created_at);
-  json["lease_until"] = time_json(record.lease_until);
-  json["finished_at"] = time_json(record.finished_at);
-  json["expires_at"] = time_json(record.expires_at);
-  json["expected_until"] = time_json(record.expected_until);
-  json["overdue"] = is_overdue(record, now);
-  json["on_lapse"] = to_string(record.on_lapse);
-  json["fingerprint"] = record.fingerprint.empty() ? Json(nullptr) : Json(record.fingerprint.hex());
-  json["failure"] = record.failure == Failure{}
-                        ? Json(nullptr)
-                        : Json{{"code", record.failure.code}, {"message", record.failure.message}};
-  json["result"] = has_result(record) ? result_json(record.result, payloads.result) : Json(nullptr);
-  Json steps = Json::array();
-  for (const Step& step : record.steps) {
-    Json one;
-    put_bytes(one, "name", step.name);
-    one["size"] = step.result.size();
-    if (payloads.steps) put_bytes(one, "result", step.result);
-    steps.push_back(std::move(one));
-  }
-  json["steps"] = std::move(steps);
-  json["history"] = history_json(record.history);
-  json["history_dropped"] = record.history.dropped;
-  json["input_bytes"] = record.input_bytes;
-  if (payloads.input) put_bytes(json, "input", record.input);
-  return json;
-}
-
 std::optional<int> run_exit_code(const Record& record) {
   if (!has_result(record) || record.result.placement != Placement::inlined) return std::nullopt;
   try {
-    const std::optional<RunResult> run = run_of(record.result);
+    const std::optional<RunResult> run = run_result_of(record.result);
     return run ? std::optional(run->end.exit_code()) : std::nullopt;
   } catch (const Exception&) {  // `once show` says why it cannot be decoded.
     return std::nullopt;
   }
-}
-
-std::string json_text(const nlohmann::ordered_json& json) {
-  return text::show_invisible(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
-}
-
-std::string json_line(const nlohmann::ordered_json& json) {
-  return text::show_invisible(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string record_text(const Record& record, Time now) {

@@ -8,10 +8,11 @@
 
 #include <once/engine/log.hpp>
 #include <once/error.hpp>
-#include <once/key.hpp>
 #include <once/record.hpp>
 #include <once/time.hpp>
 
+#include "operators/record_json.hpp"
+#include "output/names.hpp"
 #include "process/exit_codes.hpp"
 
 namespace once::cli {
@@ -41,37 +42,10 @@ int fail_with(const Error& error);
 // Writes to standard output. If that fails, prints why and returns exit_output. A closed pipe is not a failure.
 int print(std::string_view text, int exit_code = exit_ok);
 
-// "'order-17'" or "'order-17' in scope 'payments'", for messages.
-std::string quoted(const Key& key);
-std::string quoted_stored(std::string_view stored);
-
-// The scope and name of a stored key. Another program's key without '#' is only a name.
-struct KeyParts {
-  std::string scope;
-  std::string name;
-};
-KeyParts key_parts(std::string_view stored);
-
-// Whose bytes are shown too.
-struct Payloads {
-  bool result = false;
-  bool steps = false;
-  bool input = false;
-};
-// Every field of a record; docs/commands.md has the names.
-nlohmann::ordered_json record_json(const Record& record, Time now, const Payloads& payloads);
-nlohmann::ordered_json record_json(const Record& record, Time now, bool payloads);  // All or none.
-
 // The exit code that `once run` gives for this record, if it has such a result, in the record itself.
 std::optional<int> run_exit_code(const Record& record);
 
-// Pretty-printed, with a newline at its end. In both, characters that show nothing or turn text around are escaped, and
-// what is not UTF-8 is replaced, because other programs' records must not prevent showing the rest.
-std::string json_text(const nlohmann::ordered_json& json);
-// In one line, without its end.
-std::string json_line(const nlohmann::ordered_json& json);
-
-// The same for people.
+// Every field of a record, for people.
 std::string record_text(const Record& record, Time now);
 
 // "3m12s ago", "in 4h"; "unknown" for the epoch, which means no time.

@@ -19,8 +19,8 @@
 #include <once/key.hpp>
 #include <once/platform/system.hpp>
 
+#include "operators/run_result.hpp"
 #include "platform/file.hpp"
-#include "process/run_result.hpp"
 #include "process/supervise.hpp"
 
 namespace once::cli {

@@ -17,10 +17,10 @@
 
 #include "aws/endpoint.hpp"
 #include "aws/http_client.hpp"
+#include "operators/run_result.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/wait.hpp"
-#include "process/run_result.hpp"
 #include "text/ascii.hpp"
 
 namespace once::cli {

@@ -15,7 +15,8 @@
 #include <once/time.hpp>
 #include <once/trace.hpp>
 
-#include "process/run_result.hpp"
+#include "operators/run_result.hpp"
+#include "output/names.hpp"
 #include "process/signals.hpp"
 
 namespace once::cli {

@@ -38,8 +38,6 @@ bool went_steadily(const Moment& from, const Moment& to) {
 
 }  // namespace
 
-const char* const sweep_interval_help = "How often to remove expired records from the store; 0 or off: never";
-
 struct Sweeper::Shared {
   explicit Shared(SweeperOptions the_options) : options(std::move(the_options)) {}
 

@@ -13,9 +13,6 @@
 
 namespace once::cli {
 
-// Help text of --sweep-interval.
-extern const char* const sweep_interval_help;
-
 struct SweeperOptions {
   std::shared_ptr<Store> store;
   std::shared_ptr<Offload> offload;  // Where their offloaded results are. Empty: nowhere.

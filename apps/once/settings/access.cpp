@@ -14,22 +14,26 @@
 #include <utility>
 #include <vector>
 
-#include <once/engine/compression.hpp>
 #include <once/error.hpp>
 #include <once/offload/directory.hpp>
 #include <once/operate.hpp>
 #include <once/platform/system.hpp>
 #include <once/stores/moving.hpp>
 #include <once/stores/open.hpp>
+#if ONCE_POSTGRESQL
+#include <once/stores/postgresql_schema.hpp>
+#endif
 #include <once/stores/sqlite.hpp>
 
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/directory.hpp"
-#include "platform/wait.hpp"
 #include "stores/url.hpp"
 #if ONCE_AWS
 #include "stores/open_aws.hpp"
+#endif
+#if ONCE_POSTGRESQL
+#include "stores/open_postgresql.hpp"
 #endif
 
 namespace once::cli {
@@ -276,27 +280,23 @@ StoreAccess open_to_look(const StoreOptions& options, Missing missing) {
   return access;
 }
 
-std::vector<std::string> fetch_result(const StoreAccess& access, Record& record) {
-  std::vector<std::string> problems;
-  if (is_sealed(record)) problems.push_back(sealed_error(record).message);
-  if (record.result.placement == Placement::offloaded && access.offload) {
-    auto result = wait_for<OffloadAnswer>(
-        [&](Callback<void(OffloadAnswer)> done) { access.offload->get(record.result.location, std::move(done)); });
-    if (result.error) {
-      problems.push_back(std::move(result.error->message));
-    } else if (auto other = check_offloaded(record.result, result.text)) {
-      problems.push_back(std::move(other->message));
-    } else {
-      record.result.bytes = std::move(result.text);
+const char* const sweep_interval_help = "How often to remove expired records from the store; 0 or off: never";
+
+std::function<std::optional<StoreSize>()> size_of_server([[maybe_unused]] const std::string& url) {
+#if ONCE_POSTGRESQL
+  const bool is_server = url.starts_with("postgresql:") || url.starts_with("postgres:");
+  if (!is_server || url.find("moves_to=") != std::string::npos) return {};
+  return [url]() -> std::optional<StoreSize> {
+    try {
+      const stores::SchemaSize size = stores::postgresql_size(stores::postgresql_options(url));
+      return StoreSize{.records = size.records, .bytes = size.bytes};
+    } catch (const Exception&) {
+      return std::nullopt;  // The look's own questions tell what is wrong with the store.
     }
-  }
-  if (record.result.placement == Placement::compressed) {
-    Result whole = record.result;
-    const auto error = expand(whole);
-    if (error) problems.push_back(error->message);
-    record.result.bytes = error ? std::string() : std::move(whole.bytes);
-  }
-  return problems;
+  };
+#else
+  return {};
+#endif
 }
 
 }  // namespace once::cli

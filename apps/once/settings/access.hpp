@@ -1,14 +1,20 @@
 // Which store a command works on, and how to open it.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <once/offload.hpp>
 #include <once/store.hpp>
+
+#include "operators/store_access.hpp"
+#include "operators/store_look.hpp"
+#include "output/names.hpp"
 
 namespace CLI {
 class App;
@@ -31,15 +37,6 @@ extern const char* const store_help;
 extern const char* const offload_help;
 
 void add_store_options(CLI::App& command, StoreOptions& options);
-
-struct StoreAccess {
-  std::string url = {};
-  std::shared_ptr<Store> store = {};
-  std::shared_ptr<Offload> offload = {};  // Empty: none.
-  std::string offload_name = {};          // For people. Empty: none.
-  std::string offload_directory = {};     // Empty: not a directory. It may not exist yet.
-  bool raw_scopes = false;  // For a Powertools dialect: its keys have the scope unescaped, also '%' and '#'.
-};
 
 enum class Missing {
   create,  // Create a missing store.
@@ -82,8 +79,11 @@ void require_shared(const Store& store, bool allowed);
 // runs.
 void require_bytes(const std::string& url);
 
-// Fetches offloaded bytes of a result into the record, and expands compressed ones. Blocks. Returns the errors: a
-// record is useful without its result.
-std::vector<std::string> fetch_result(const StoreAccess& access, Record& record);
+// Help text of --sweep-interval.
+extern const char* const sweep_interval_help;
+
+// StoreLookOptions::size for the store of this URL; empty if that is not told. Where records move, not until the URL
+// names one store.
+std::function<std::optional<StoreSize>()> size_of_server(const std::string& url);
 
 }  // namespace once::cli

@@ -11,10 +11,10 @@
 
 #include <once/error.hpp>
 
-#include "operators/admin_port.hpp"
+#include "operators/store_look.hpp"
 #include "output/text.hpp"
-#include "process/store_look.hpp"
-#include "process/sweeper.hpp"
+#include "settings/access.hpp"
+#include "settings/admin_flags.hpp"
 #include "text/ascii.hpp"
 #include "text/number.hpp"
 

@@ -10,7 +10,8 @@
 
 #include <once/policy.hpp>
 
-#include "process/run_result.hpp"
+#include "operators/run_result.hpp"
+#include "output/names.hpp"
 
 namespace once::cli {
 
