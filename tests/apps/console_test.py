@@ -200,7 +200,7 @@ class Console(ConsoleCase):
         status, headers, body = self.ask("GET", "/console/")
         self.assertEqual((status, headers["content-type"], headers["cache-control"]),
                          (200, "text/html; charset=utf-8", "no-store"))
-        folder = harness.pathlib.Path(__file__).resolve().parents[2] / "apps/once/console"
+        folder = harness.pathlib.Path(__file__).resolve().parents[2] / "web/console"
         self.assertEqual(body, (folder / "index.html").read_bytes())
         types = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
                  ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}

@@ -1,4 +1,4 @@
-// A host of the console for tests: serves apps/once/console as the program does, with its headers, keeps sessions, and
+// A host of the console for tests: serves web/console as the program does, with its headers, keeps sessions, and
 // hands the API to a real `once proxy --admin`, which has the store. Its records and its acts are real.
 import http from "node:http";
 import { randomBytes } from "node:crypto";

@@ -9,7 +9,7 @@ import { patience_ms } from "./browser.mjs";
 
 export const program = process.env.ONCE_PROGRAM;
 if (!program) throw new Error("ONCE_PROGRAM names the program once");
-const folder = new URL("../../apps/once/console", import.meta.url).pathname;
+const folder = new URL("../../web/console", import.meta.url).pathname;
 
 // Runs the program and returns what it printed. Its exit code is the caller's business, unless `expected` says it.
 export function once(store, arguments_, { expected, input } = {}) {

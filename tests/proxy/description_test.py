@@ -39,7 +39,7 @@ COMMON_HEADERS = {"connection", "content-length", "content-type", "date"}
 NOT_MET_HERE = {"member unreadable of components/schemas/Page",
                 # Of `once console`: tests/apps/console_test.py.
                 "member link of components/schemas/SignIn",
-                # Of a scope of more than 10 000 records: tests/apps/service_test.cpp.
+                # Of a scope of more than 10 000 records: tests/operators/service_test.cpp.
                 "parameter after of get /v1/records/{key}/related"}
 
 CHECKER = jsonschema.FormatChecker(formats=())
@@ -272,7 +272,7 @@ class Comparison:
                     described.add(f"status {status} of {where}")
                     answer = self.resolved(answer)
                     for name in answer.get("headers", {}):
-                        if name != "Retry-After" or status == "429":  # Of a server that is busy: tests/apps/operators_api_test.cpp.
+                        if name != "Retry-After" or status == "429":  # Of a server that is busy: tests/operators/operators_api_test.cpp.
                             described.add(f"header {name.lower()} of {status} of {where}")
                     for kind, content in answer.get("content", {}).items():
                         described.add(f"content {kind} of {status} of {where}")
