@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "output/proxy_check.hpp"
+#include "settings/proxy_check.hpp"
 #include "settings/proxy_file.hpp"
 
 namespace {

@@ -21,11 +21,11 @@
 #include "commands/commands.hpp"
 #include "operators/reporter.hpp"
 #include "output/command_tree.hpp"
+#include "output/exit_codes.hpp"
+#include "output/nearest.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/exit_codes.hpp"
 #include "process/signals.hpp"
-#include "settings/nearest.hpp"
 
 namespace {
 

@@ -1,6 +1,7 @@
 #include "platform/file.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -69,6 +70,21 @@ int read_all(int fd, std::size_t max_bytes, std::string& out) {
 int read_file(const std::string& path, std::size_t max_bytes, std::string& out) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return file ? read_all(file.get(), max_bytes, out) : errno;
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {  // Another process made it non-blocking.
+      pollfd wait{.fd = fd, .events = POLLOUT, .revents = 0};
+      if (poll(&wait, 1, -1) < 0 && errno != EINTR) return false;
+      continue;
+    }
+    if (count < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
 }
 
 }  // namespace once

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace once {
@@ -64,5 +65,8 @@ std::string file_size_limit_text();
 // 0 and the bytes in `out`, or errno. EFBIG: there are more than `max_bytes`, and `out` begins with these. Blocks.
 int read_all(int fd, std::size_t max_bytes, std::string& out);
 int read_file(const std::string& path, std::size_t max_bytes, std::string& out);
+
+// Writes everything, to any kind of descriptor. False: see errno. Blocks.
+bool write_all(int fd, std::string_view bytes);
 
 }  // namespace once

@@ -46,7 +46,7 @@ class Page(Case):
                 self.assertEqual({flag: table.get(flag) for flag in defaults}, defaults)
 
     def test_exit_codes(self):
-        header = (ROOT / "apps/once/process/exit_codes.hpp").read_text()
+        header = (ROOT / "apps/once/output/exit_codes.hpp").read_text()
         codes = {int(code) for name, code in re.findall(r"exit_(\w+) = (\d+)", header) if name != "signal_base"}
         self.assertEqual({int(code) for code in re.findall(r"^\| (\d+) \|", section("Exit codes"), re.M)}, codes)
         shown = self.once("run", "--help").stdout.decode().split("Exit codes")[1]

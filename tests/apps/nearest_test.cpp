@@ -1,4 +1,4 @@
-#include "settings/nearest.hpp"
+#include "output/nearest.hpp"
 
 #include <gtest/gtest.h>
 

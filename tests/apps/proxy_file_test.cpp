@@ -1,6 +1,6 @@
 // The file of `once proxy`: what is read, and where it says that something is wrong.
 #include "settings/proxy_file.hpp"
-#include "settings/nearest.hpp"
+#include "output/nearest.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "output/proxy_check.hpp"
+#include "settings/proxy_check.hpp"
 
 namespace once::cli {
 namespace proxy_file_test {

@@ -18,6 +18,7 @@
 #include "output/progress.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "platform/file.hpp"
 #include "process/signals.hpp"
 
 namespace once::cli {

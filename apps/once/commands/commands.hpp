@@ -1,6 +1,6 @@
 // The subcommands: each has one file, and one function here. The function adds the subcommand to the parser, and sets
 // Invocation::action in its callback. The action does the work and returns the exit code. It may throw once::Exception:
-// main() prints it and turns its kind into an exit code (process/exit_codes.hpp).
+// main() prints it and turns its kind into an exit code (output/exit_codes.hpp).
 #pragma once
 
 #include <functional>

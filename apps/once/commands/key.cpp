@@ -9,9 +9,9 @@
 #include <once/keys/key_deriver.hpp>
 
 #include "commands/commands.hpp"
+#include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/exit_codes.hpp"
 #include "settings/read_input.hpp"
 #include "text/utf8.hpp"
 

@@ -21,10 +21,10 @@
 #include <once/platform/system.hpp>
 
 #include "commands/commands.hpp"
+#include "output/exit_codes.hpp"
 #include "output/lambda_report.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/exit_codes.hpp"
 #include "process/guard.hpp"
 #include "process/lambda_environment.hpp"
 #include "process/supervise.hpp"

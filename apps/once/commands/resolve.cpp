@@ -13,7 +13,6 @@
 #include "frontends/http/stored_answer.hpp"
 #include "operators/run_result.hpp"
 #include "output/text.hpp"
-#include "process/supervise.hpp"
 #include "settings/read_input.hpp"
 
 namespace once::cli {

@@ -31,11 +31,11 @@
 
 #include "commands/commands.hpp"
 #include "operators/run_result.hpp"
+#include "output/exit_codes.hpp"
 #include "output/metrics_file.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/ask_command.hpp"
-#include "process/exit_codes.hpp"
 #include "process/supervise.hpp"
 #include "settings/access.hpp"
 #include "settings/key_options.hpp"

@@ -19,10 +19,10 @@
 #endif
 
 #include "commands/commands.hpp"
+#include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/file.hpp"
-#include "process/exit_codes.hpp"
 #include "text/base64.hpp"
 #include "text/rfc3339.hpp"
 

@@ -14,7 +14,7 @@
 
 #include "commands/commands.hpp"
 #include "output/report.hpp"
-#include "process/supervise.hpp"
+#include "platform/file.hpp"
 #include "settings/access.hpp"
 
 namespace once::cli {

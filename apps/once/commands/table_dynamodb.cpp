@@ -21,7 +21,7 @@
 #include "commands/table.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/supervise.hpp"
+#include "platform/file.hpp"
 #include "settings/access.hpp"
 #include "stores/open_aws.hpp"
 

@@ -4,9 +4,9 @@
 #include <once/stores/postgresql_schema.hpp>
 
 #include "commands/table.hpp"
+#include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/exit_codes.hpp"
 #include "stores/open_postgresql.hpp"
 
 namespace once::cli {

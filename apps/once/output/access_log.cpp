@@ -15,7 +15,6 @@
 
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/supervise.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::cli {

@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
-#include "process/exit_codes.hpp"
 #include "text/base64.hpp"
 #include "text/utf8.hpp"
 

@@ -12,8 +12,8 @@
 #include <once/decide.hpp>
 #include <once/operate.hpp>
 
+#include "output/nearest.hpp"
 #include "output/report.hpp"
-#include "settings/nearest.hpp"
 #include "text/ascii.hpp"
 
 namespace once::cli {

@@ -13,9 +13,9 @@
 #include <once/record.hpp>
 #include <once/time.hpp>
 
+#include "output/exit_codes.hpp"
 #include "output/progress.hpp"
 #include "output/text.hpp"
-#include "process/exit_codes.hpp"
 
 namespace CLI {
 class App;

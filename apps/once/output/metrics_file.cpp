@@ -11,7 +11,6 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/file.hpp"
-#include "process/supervise.hpp"
 
 namespace once::cli {
 

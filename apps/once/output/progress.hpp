@@ -10,7 +10,7 @@
 
 #include <once/platform/system.hpp>
 
-#include "process/supervise.hpp"
+#include "platform/file.hpp"
 
 namespace once::cli {
 

@@ -16,7 +16,7 @@
 
 #include "operators/run_result.hpp"
 #include "output/text.hpp"
-#include "process/supervise.hpp"
+#include "platform/file.hpp"
 #include "text/rfc3339.hpp"
 
 namespace once::cli {

@@ -12,8 +12,8 @@
 #include <once/time.hpp>
 
 #include "operators/record_json.hpp"
+#include "output/exit_codes.hpp"
 #include "output/names.hpp"
-#include "process/exit_codes.hpp"
 
 namespace once::cli {
 

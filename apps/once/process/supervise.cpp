@@ -508,19 +508,4 @@ int poll_timeout(std::chrono::nanoseconds left) {
   return static_cast<int>(std::clamp<Millis::rep>(std::chrono::ceil<Millis>(left).count(), 0, 60'000));
 }
 
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) {  // Another process made it non-blocking.
-      pollfd wait{.fd = fd, .events = POLLOUT, .revents = 0};
-      if (poll(&wait, 1, -1) < 0 && errno != EINTR) return false;
-      continue;
-    }
-    if (count < 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
 }  // namespace once::cli

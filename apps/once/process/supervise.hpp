@@ -96,7 +96,4 @@ std::vector<std::string> environment_of_command(const std::vector<std::pair<std:
 // For poll(), which takes milliseconds in an int: at most a minute, then check again.
 int poll_timeout(std::chrono::nanoseconds left);
 
-// Writes everything, to any kind of descriptor. False: see errno.
-bool write_all(int fd, std::string_view bytes);
-
 }  // namespace once::cli

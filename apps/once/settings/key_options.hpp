@@ -9,7 +9,7 @@
 #include <once/fingerprint.hpp>
 #include <once/key.hpp>
 
-#include "process/supervise.hpp"
+#include "platform/file.hpp"
 
 namespace CLI {
 class App;

@@ -1,6 +1,6 @@
 #include "settings/proxy_file.hpp"
+#include "output/nearest.hpp"
 #include "platform/file.hpp"
-#include "settings/nearest.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "output/proxy_check.hpp"
+#include "settings/proxy_check.hpp"
 
 #include <unistd.h>
 

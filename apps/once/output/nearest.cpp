@@ -1,4 +1,4 @@
-#include "settings/nearest.hpp"
+#include "output/nearest.hpp"
 
 #include <algorithm>
 #include <cstddef>
