@@ -144,6 +144,14 @@ std::string too_few_addresses(const std::string& command) {
          std::to_string(needed / mib) + " MiB: raise the limit. Nothing was run.";
 }
 
+// A list that is empty has no default to show.
+void hide_empty_lists(CLI::App& app) {
+  for (CLI::Option* const option : app.get_options()) {
+    if (option->get_default_str() == "[]") option->default_str("");
+  }
+  for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) hide_empty_lists(*command);
+}
+
 int once_main(int argc, char** argv) {
   using namespace once::cli;
   using once::LogLevel;
@@ -160,6 +168,7 @@ int once_main(int argc, char** argv) {
   once::operators::set_reporter([](std::string_view text, LogLevel level) { say(text, level); });
   CLI::App app("Runs an operation once and gives every caller its result.", "once");
   app.get_formatter()->column_width(30);
+  app.option_defaults()->always_capture_default();  // The help of an option shows its default.
   app.set_version_flag("--version", "once " ONCE_VERSION);
   app.require_subcommand(1);
   app.footer("Run `once COMMAND --help` for options, examples and exit codes.");
@@ -189,6 +198,7 @@ int once_main(int argc, char** argv) {
   add_table(app, invocation);
 #endif
 
+  hide_empty_lists(app);
   if (arguments.empty()) return print(app.help(), exit_usage);
   if (arguments.front() == "--command-tree") return print(json_text(command_tree(app)));  // For tools/manual.
   if (arguments.front() == "help") {  // `once help table create` is `once table create --help`.

@@ -216,7 +216,8 @@ void add_console(CLI::App& app, Invocation& invocation) {
   add_store_options(*command, flags->store);
   command->add_option("--listen", flags->listen,
                       "[HOST:]PORT of the page; HOST is a loopback address, by default 127.0.0.1\n"
-                      "(default: a free port)");
+                      "(default: a free port)")
+      ->default_str("");
   command->add_option("--who", flags->who, "Who changes records in the page; kept in them (default: USER@HOST)");
   command->add_flag("--read-only", flags->read_only, "The page changes nothing");
   command->add_option("--stats-interval", flags->stats_interval, stats_interval_help)->capture_default_str();

@@ -167,8 +167,7 @@ void add_copy(CLI::App& app, Invocation& invocation) {
   CLI::App* const command = app.add_subcommand("copy", "Move a store that is in use to another one");
   command->add_option("FROM", options->from, "The URL of the store to move: sqlite: or postgresql:")->required();
   command->add_option("TO", options->to, "The URL of an empty store, of either kind")->required();
-  command->add_option("--wait", options->wait, "How long to wait for operations that run in FROM")
-      ->capture_default_str();
+  command->add_option("--wait", options->wait, "How long to wait for operations that run in FROM");
   command->add_flag("-n,--dry-run", options->dry_run, "Count and compare clocks, but change nothing")
       ->excludes(
           command->add_flag("--undo", options->undo, "Give up a move that is not over: FROM takes claims again"));

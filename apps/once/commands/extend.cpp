@@ -28,10 +28,8 @@ void add_extend(CLI::App& app, Invocation& invocation) {
   extend->add_option("--on-lapse", options->on_lapse, "Instead: change the running claim to takeover or hold")
       ->excludes("--by")
       ->check(CLI::IsMember({"takeover", "hold"}));
-  extend
-      ->add_option("--retention", options->retention,
-                   "With --on-lapse takeover: how long the record is kept, or never to let it expire")
-      ->capture_default_str();
+  extend->add_option("--retention", options->retention,
+                     "With --on-lapse takeover: how long the record is kept, or never to let it expire");
   extend->footer(
       "Examples:\n"
       "  once extend --key import-5 --by 2h --reason 'the import is slow today'\n"

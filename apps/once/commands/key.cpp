@@ -99,10 +99,8 @@ void add_key(CLI::App& app, Invocation& invocation) {
   command->add_option(
       "--hash", options->recipe.hash,
       "sha256 or md5; a dialect also takes the hashes of its library (default: sha256; md5 in a dialect)");
-  command->add_option(
-      "--dialect", options->dialect,
-      "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet (default: "
-      "native)");
+  command->add_option("--dialect", options->dialect,
+                      "native, powertools-python, powertools-typescript, powertools-java or powertools-dotnet");
   command->add_flag("--require-key", options->recipe.require_key,
                     "Fail with exit code 65 if the expression or --fingerprint selects nothing");
   command->add_flag("--allow-null-parts", options->recipe.allow_null_parts,

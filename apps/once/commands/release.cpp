@@ -24,10 +24,8 @@ void add_release(CLI::App& app, Invocation& invocation) {
   CLI::App* const release =
       app.add_subcommand("release", "Release a claim, so that the next caller runs the operation");
   add_change_options(*release, options->change);
-  release
-      ->add_option("--retention", options->retention,
-                   "How long to keep the released record and its steps, or never to let it expire")
-      ->capture_default_str();
+  release->add_option("--retention", options->retention,
+                      "How long to keep the released record and its steps, or never to let it expire");
   release->add_flag("--any-payload", options->any_payload,
                     "Let the next caller send another payload, such as a corrected command (default: the same only)");
   release->add_flag("--force", options->force,

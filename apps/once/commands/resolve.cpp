@@ -131,8 +131,7 @@ void add_resolve(CLI::App& app, Invocation& invocation) {
   resolve->add_option("--content-type", options->content_type, "The result's MIME type (default: none)");
   resolve->add_option("--code", options->code, "With --as failed: the failure's code, for programs");
   resolve->add_option("--message", options->message, "With --as failed: the failure's message, for people");
-  resolve->add_option("--retention", options->retention, "How long the result is replayed, or never to let it expire")
-      ->capture_default_str();
+  resolve->add_option("--retention", options->retention, "How long the result is replayed, or never to let it expire");
   resolve->add_flag("--force", options->force,
                     "Also resolve a live claim (its holder's writes are refused from then on, but its work goes on),\n"
                     "and a record with a result (which is lost)");

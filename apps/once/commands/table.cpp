@@ -204,8 +204,7 @@ void add_table(CLI::App& app, Invocation& invocation) {
       "Examples:\n"
       "  once table delete --store 'dynamodb://once?region=eu-central-1' --dry-run");
   for (CLI::App* const command : {creates, deletes}) {
-    command->add_option("--timeout", options->timeout, "DynamoDB: how long to wait until the service is done")
-        ->capture_default_str();
+    command->add_option("--timeout", options->timeout, "DynamoDB: how long to wait until the service is done");
   }
 }
 

@@ -26,7 +26,7 @@ void add_admin_flags(CLI::App& command, AdminFlags& flags) {
                      "A file with another token, which /metrics requires (default: none)");
   command.add_option("--console-origin", flags.console_origin, console_origin_help);
   command.add_option("--audit-log", flags.audit_log, audit_log_help);
-  command.add_option("--stats-interval", flags.stats_interval, stats_interval_help)->capture_default_str();
+  command.add_option("--stats-interval", flags.stats_interval, stats_interval_help);
 }
 
 }  // namespace once::cli

@@ -13,11 +13,9 @@ void add_log_flags(CLI::App& command, LogFlags& flags, const std::string& usual_
   command
       .add_option("--log", flags.format,
                   "A line on standard error for each claim, replay, conflict …: text, json or none")
-      ->check(CLI::IsMember({"text", "json", "none"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"text", "json", "none"}));
   command.add_option("--log-level", flags.level, "The least severe lines: err, warning, notice, info or debug")
-      ->check(CLI::IsMember({"err", "warning", "notice", "info", "debug"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"err", "warning", "notice", "info", "debug"}));
 }
 
 std::optional<LogOptions> log_options(const LogFlags& flags) {

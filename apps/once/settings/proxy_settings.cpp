@@ -924,7 +924,6 @@ ProxyFlags::ProxyFlags(CLI::App& command) {
       case Setting::Kind::text:
         flag.text = setting.usual;
         flag.option = command.add_option(name, flag.text, setting.help);
-        if (!setting.usual.empty()) flag.option->capture_default_str();
         if (!setting.choices.empty()) flag.option->type_name("TEXT:{" + CLI::detail::join(setting.choices, ",") + "}");
         break;
     }

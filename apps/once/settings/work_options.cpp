@@ -13,13 +13,11 @@ void add_work_options(CLI::App& command, WorkOptions& options, const std::string
                       const std::string& usual_settle) {
   const CLI::IsMember fates({"store", "release", "hold"});
   command.add_option("--lease", options.lease, "How long a claim blocks other callers after a crash, 10ms to 24h")
-      ->envname("ONCE_LEASE")
-      ->capture_default_str();
+      ->envname("ONCE_LEASE");
   command
       .add_option("--retention", options.retention,
                   "How long the result is replayed before it expires; never: it does not expire")
-      ->envname("ONCE_RETENTION")
-      ->capture_default_str();
+      ->envname("ONCE_RETENTION");
   command
       .add_option("--failure-retention", options.failure_retention,
                   "The same for a failure that is stored (default: as --retention)")
@@ -42,10 +40,8 @@ void add_work_options(CLI::App& command, WorkOptions& options, const std::string
       .add_option("--on-lapse", options.on_lapse,
                   "When a holder dies and its lease expires: takeover (the next caller runs it again) or hold\n"
                   "(unknown, an operator decides: it runs at most once)")
-      ->check(CLI::IsMember({"takeover", "hold"}))
-      ->capture_default_str();
-  command.add_option("--grace", options.grace, "Time between SIGTERM and SIGKILL when once stops a command")
-      ->capture_default_str();
+      ->check(CLI::IsMember({"takeover", "hold"}));
+  command.add_option("--grace", options.grace, "Time between SIGTERM and SIGKILL when once stops a command");
   command.add_option(
       "--reconcile", options.reconcile,
       "A shell command to ask when the outcome is unknown. It finds ONCE_KEY, ONCE_DERIVED_KEY ... Exit code\n"
@@ -54,8 +50,7 @@ void add_work_options(CLI::App& command, WorkOptions& options, const std::string
                      "How long after the end of an attempt 100 begins to count; before, its request may be on its\n"
                      "way (default: " +
                          usual_settle + ")");
-  command.add_option("--reconcile-timeout", options.reconcile_timeout, "How long that command may take")
-      ->capture_default_str();
+  command.add_option("--reconcile-timeout", options.reconcile_timeout, "How long that command may take");
 }
 
 Policy policy_of(const WorkOptions& options) {
