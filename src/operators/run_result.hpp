@@ -30,6 +30,7 @@ struct CommandEnd {
 
   // As shells have it: the exit code, or 128 + signal.
   [[nodiscard]] int exit_code() const noexcept { return signaled ? 128 + code : code; }
+  [[nodiscard]] std::string text() const { return (signaled ? "signal " : "exit ") + std::to_string(code); }
   friend bool operator==(const CommandEnd&, const CommandEnd&) = default;
 };
 

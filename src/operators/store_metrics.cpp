@@ -2,11 +2,13 @@
 
 #include <array>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "operators/record_json.hpp"
+#include "text/rfc3339.hpp"
 #include "text/utf8.hpp"
 
 namespace once::operators {
@@ -19,7 +21,30 @@ constexpr std::array open_standings = {operate::Standing::running, operate::Stan
 
 double seconds(Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
+nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
+  return time ? nlohmann::ordered_json(text::rfc3339(*time)) : nlohmann::ordered_json(nullptr);
+}
+
 }  // namespace
+
+nlohmann::ordered_json counts_json(const operate::Counts& counts) {
+  nlohmann::ordered_json json;
+  json["records"] = counts.records;
+  json["bytes"] = counts.bytes;
+  for (const operate::Standing standing : all_standings) {
+    json[std::string(operate::to_string(standing))] = counts.of(standing);
+  }
+  json["overdue"] = counts.overdue;
+  json["results_offloaded"] = counts.offloaded;
+  json["results_offloaded_bytes"] = counts.offloaded_bytes;
+  json["results_dropped"] = counts.dropped;
+  json["oldest_created_at"] = optional_time(counts.oldest_created);
+  json["oldest_failed_at"] = optional_time(counts.oldest_failed);
+  json["oldest_lapsed_at"] = optional_time(counts.oldest_lapsed);
+  json["oldest_overdue_at"] = optional_time(counts.oldest_overdue);
+  json["oldest_unknown_at"] = optional_time(counts.oldest_unknown);
+  return json;
+}
 
 StoreCounts::StoreCounts(std::size_t max_scopes, std::string scope) : max_scopes_(max_scopes) {
   together_.scope = std::move(scope);

@@ -1,10 +1,11 @@
-// What a store holds, for Prometheus: docs/metrics.md.
+// What a store holds, for Prometheus (docs/metrics.md) and as JSON.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,9 @@ namespace once::operators {
 inline constexpr std::array all_standings = {
     operate::Standing::running, operate::Standing::lapsed,  operate::Standing::released, operate::Standing::completed,
     operate::Standing::failed,  operate::Standing::unknown, operate::Standing::expired};
+
+// As `once stats` and `once doctor` print them.
+nlohmann::ordered_json counts_json(const operate::Counts& counts);
 
 // Counts of records, together or by scope. Scopes after the first `max_scopes`, and those that are not UTF-8, are
 // counted together, so that a page has a limit.

@@ -60,7 +60,8 @@ class Troubleshoot(unittest.TestCase):
         self.assertEqual([message for message in messages if messages.count(message) > 1], [])
 
     def test_what_once_run_says_is_here(self):
-        calls = re.findall(r"\bsay\((.*?)\);", (ROOT / "apps/once/commands/run.cpp").read_text(), re.S)
+        text = "".join((ROOT / "apps/once" / file).read_text() for file in ("commands/run.cpp", "process/run_command.cpp"))
+        calls = re.findall(r"\bsay\((.*?)\);", text, re.S)
         self.assertGreater(len(calls), 20)
         parts = [part for _, message in quoted() for part in fragments(message)]
         for call in calls:

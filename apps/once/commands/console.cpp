@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <functional>
@@ -27,12 +26,12 @@
 #include "operators/console.hpp"
 #include "operators/operators.hpp"
 #include "operators/overview.hpp"
-#include "operators/store_look.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "platform/file.hpp"
 #include "process/ask_command.hpp"
-#include "process/sweeper.hpp"
+#include "process/signals.hpp"
+#include "process/upkeep.hpp"
 #include "settings/access.hpp"
 #include "settings/admin_flags.hpp"
 #include "settings/filters.hpp"
@@ -58,61 +57,25 @@ struct ConsoleFlags {
   std::string reconcile_retention = "24h";
 };
 
-// Asks --reconcile about the scope's unknown operations, when an operator wants it. The questions use it until they
-// have ended.
-class AskingCommand {
- public:
-  AskingCommand(const ConsoleFlags& flags, const StoreAccess& access)
-      : ask_{.command = flags.reconcile,
-             .timeout = parse_duration(flags.reconcile_timeout, "--reconcile-timeout"),
-             .output_limit = most_output(*access.store),
-             .derive_name = flags.derive_name,
-             .gives_up = [this] { return ending_.load(); }},
-        reconciler_({.store = access.store,
-                     .ask = ask_blocking([this](const Record& record) { return ask_command(ask_, record); }),
-                     .settle = parse_duration(flags.reconcile_settle, "--reconcile-settle"),
-                     .key_prefix = filter_of(flags.reconcile_scope, Time{}, access.raw_scopes).key_prefix,
-                     .retention = parse_retention(flags.reconcile_retention, "--reconcile-retention")}) {}
-  AskingCommand(const AskingCommand&) = delete;
-  AskingCommand& operator=(const AskingCommand&) = delete;
-  ~AskingCommand() { end(); }
-
-  [[nodiscard]] const Reconciler& reconciler() const noexcept { return reconciler_; }
-  // A running question is ended, and later ones too.
-  void end() noexcept { ending_ = true; }
-
- private:
-  // Of a command's output, so that its record has room for the rest.
-  static std::uint64_t most_output(const Store& store) {
-    constexpr std::uint64_t usual = std::uint64_t{1} << 20U;
-    constexpr std::uint64_t room_for_the_rest = std::uint64_t{64} * 1024;
-    const std::uint64_t most = store.capabilities().max_record_bytes;
-    return std::min(usual, most > 2 * room_for_the_rest ? most - room_for_the_rest : most / 2);
-  }
-
-  std::atomic<bool> ending_{false};
-  const AskCommand ask_;
-  const Reconciler reconciler_;
-};
-
-// Blocks them for the whole process, if done before any other thread starts.
-Fd take_end_signals() {
-  for (const int ignored : {SIGPIPE, SIGTTIN}) std::signal(ignored, SIG_IGN);
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return Fd(signalfd(-1, &signals, SFD_CLOEXEC));
+// Of a command's output, so that its record has room for the rest.
+std::uint64_t most_output(const Store& store) {
+  constexpr std::uint64_t usual = std::uint64_t{1} << 20U;
+  return std::min<std::uint64_t>(usual, usable_bytes(store));
 }
 
-// From now on they end the process.
-void let_signals_end() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+// Asks --reconcile about the scope's unknown operations, when an operator wants it. The questions use it until they
+// have ended.
+std::unique_ptr<Asking> asking_of(const ConsoleFlags& flags, const StoreAccess& access) {
+  if (flags.reconcile.empty()) return nullptr;
+  return std::make_unique<Asking>(
+      AskCommand{.command = flags.reconcile,
+                 .timeout = parse_duration(flags.reconcile_timeout, "--reconcile-timeout"),
+                 .output_limit = most_output(*access.store),
+                 .derive_name = flags.derive_name},
+      ReconcileOptions{.store = access.store,
+                       .settle = parse_duration(flags.reconcile_settle, "--reconcile-settle"),
+                       .key_prefix = filter_of(flags.reconcile_scope, Time{}, access.raw_scopes).key_prefix,
+                       .retention = parse_retention(flags.reconcile_retention, "--reconcile-retention")});
 }
 
 // They tell the scopes' names, and here everybody needs a session.
@@ -162,22 +125,18 @@ int console(const ConsoleFlags& flags) {
         "the queue's name. The command is not asked about other scopes: it would not find their operations, and "
         "say that they did not take place");
   }
-  const Fd signals = take_end_signals();
+  std::signal(SIGTTIN, SIG_IGN);
+  const sigset_t end_signals = block_end_signals({});
+  const Fd signals(signalfd(-1, &end_signals, SFD_CLOEXEC));
   const StoreAccess access = open_to_look(flags.store, flags.read_only ? Missing::read : Missing::refuse);
   std::optional<AuditLog> audit;
   if (!flags.audit_log.empty()) audit.emplace(flags.audit_log);
   const AdminToken no_token("", "--admin-token-file");
   Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr, .host = host});
-  std::optional<StoreLook> look;
-  if (interval > Millis{0})
-    look.emplace(StoreLookOptions{.store = access.store, .interval = interval, .size = size_of_server(access.url)});
-  std::optional<Sweeper> sweeper;
-  if (sweeps > Millis{0} && !flags.read_only) {
-    sweeper.emplace(SweeperOptions{.store = access.store, .offload = access.offload, .interval = sweeps});
-  }
+  Upkeep upkeep(access, interval, flags.read_only ? Millis{0} : sweeps);
   // The questions of `operators` use it, and end with them.
-  const auto asking = flags.reconcile.empty() ? nullptr : std::make_unique<AskingCommand>(flags, access);
-  Operators operators(access, no_token, overview_sources(look ? &*look : nullptr, nullptr), &console);
+  const std::unique_ptr<Asking> asking = asking_of(flags, access);
+  Operators operators(access, no_token, overview_sources(upkeep.look(), nullptr), &console);
   if (asking) operators.ask_by(asking->reconciler());
   Engine engine({.store = access.store});
   const proxy::AdminServer server(engine,
@@ -202,7 +161,7 @@ int console(const ConsoleFlags& flags) {
   say("open this link within 60 s; it works once." +
       std::string(isatty(STDIN_FILENO) != 0 ? " Press Enter for another one." : ""));
   wait_for_end(signals, show_link);
-  let_signals_end();  // A second one does not wait for a store.
+  pthread_sigmask(SIG_UNBLOCK, &end_signals, nullptr);  // A second one does not wait for a store.
   if (asking) asking->end();
   operators.stop();
   return exit_ok;
@@ -214,14 +173,15 @@ void add_console(CLI::App& app, Invocation& invocation) {
   const auto flags = std::make_shared<ConsoleFlags>();
   CLI::App* const command = app.add_subcommand("console", "See and settle a store's records in a browser on this host");
   add_store_options(*command, flags->store);
-  command->add_option("--listen", flags->listen,
-                      "[HOST:]PORT of the page; HOST is a loopback address, by default 127.0.0.1\n"
-                      "(default: a free port)")
+  command
+      ->add_option("--listen", flags->listen,
+                   "[HOST:]PORT of the page; HOST is a loopback address, by default 127.0.0.1\n"
+                   "(default: a free port)")
       ->default_str("");
   command->add_option("--who", flags->who, "Who changes records in the page; kept in them (default: USER@HOST)");
   command->add_flag("--read-only", flags->read_only, "The page changes nothing");
-  command->add_option("--stats-interval", flags->stats_interval, stats_interval_help)->capture_default_str();
-  command->add_option("--sweep-interval", flags->sweep_interval, sweep_interval_help)->capture_default_str();
+  command->add_option("--stats-interval", flags->stats_interval, stats_interval_help);
+  command->add_option("--sweep-interval", flags->sweep_interval, sweep_interval_help);
   command->add_option("--console-origin", flags->console_origin, console_origin_help);
   command->add_option("--audit-log", flags->audit_log, audit_log_help);
   command->add_option(
@@ -236,23 +196,16 @@ void add_console(CLI::App& app, Invocation& invocation) {
       },
       "The scope of the operations that it is asked about: the --scope of the work, '' for none; of once sqs\n"
       "by default the queue's name. --reconcile needs it");
-  command
-      ->add_option("--derive-name", flags->derive_name,
-                   "The name that its ONCE_DERIVED_KEY is derived from, as of the work; post for once sqs --post")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--reconcile-settle", flags->reconcile_settle,
-          "How long after the end of an attempt its exit code 100 begins to count: the longest of all programs\n"
-          "that work on the scope")
-      ->capture_default_str();
-  command->add_option("--reconcile-timeout", flags->reconcile_timeout, "How long that command may take")
-      ->capture_default_str();
-  command
-      ->add_option("--reconcile-retention", flags->reconcile_retention,
-                   "How long its answer is replayed before it expires, as --retention of the work; never: it does\n"
-                   "not expire")
-      ->capture_default_str();
+  command->add_option("--derive-name", flags->derive_name,
+                      "The name that its ONCE_DERIVED_KEY is derived from, as of the work; post for once sqs --post");
+  command->add_option(
+      "--reconcile-settle", flags->reconcile_settle,
+      "How long after the end of an attempt its exit code 100 begins to count: the longest of all programs\n"
+      "that work on the scope");
+  command->add_option("--reconcile-timeout", flags->reconcile_timeout, "How long that command may take");
+  command->add_option("--reconcile-retention", flags->reconcile_retention,
+                      "How long its answer is replayed before it expires, as --retention of the work; never: it does\n"
+                      "not expire");
   command->footer(
       "Prints a link that signs one browser in, once and within 60 s. Enter at a terminal prints another one. Ends "
       "with\n"

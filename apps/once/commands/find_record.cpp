@@ -14,7 +14,6 @@
 #include "operators/search.hpp"
 #include "output/progress.hpp"
 #include "output/report.hpp"
-#include "text/utf8.hpp"
 
 namespace once::cli {
 

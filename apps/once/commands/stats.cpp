@@ -8,7 +8,6 @@
 #include <once/platform/system.hpp>
 
 #include "commands/commands.hpp"
-#include "commands/stats.hpp"
 #include "operators/store_metrics.hpp"
 #include "output/exit_codes.hpp"
 #include "output/metrics_file.hpp"
@@ -18,7 +17,6 @@
 #include "settings/access.hpp"
 #include "settings/filters.hpp"
 #include "text/prometheus.hpp"
-#include "text/rfc3339.hpp"
 #include "text/utf8.hpp"
 
 namespace once::cli {
@@ -33,10 +31,6 @@ struct StatsOptions {
   bool prometheus = false;
   bool by_scope = false;
 };
-
-nlohmann::ordered_json optional_time(const std::optional<Time>& time) {
-  return time ? nlohmann::ordered_json(text::rfc3339(*time)) : nlohmann::ordered_json(nullptr);
-}
 
 int stats(const StatsOptions& options) {
   const StoreAccess access = open_to_look(options.store);
@@ -87,25 +81,6 @@ int stats(const StatsOptions& options) {
 }
 
 }  // namespace
-
-nlohmann::ordered_json counts_json(const operate::Counts& counts) {
-  nlohmann::ordered_json json;
-  json["records"] = counts.records;
-  json["bytes"] = counts.bytes;
-  for (const operate::Standing standing : all_standings) {
-    json[std::string(operate::to_string(standing))] = counts.of(standing);
-  }
-  json["overdue"] = counts.overdue;
-  json["results_offloaded"] = counts.offloaded;
-  json["results_offloaded_bytes"] = counts.offloaded_bytes;
-  json["results_dropped"] = counts.dropped;
-  json["oldest_created_at"] = optional_time(counts.oldest_created);
-  json["oldest_failed_at"] = optional_time(counts.oldest_failed);
-  json["oldest_lapsed_at"] = optional_time(counts.oldest_lapsed);
-  json["oldest_overdue_at"] = optional_time(counts.oldest_overdue);
-  json["oldest_unknown_at"] = optional_time(counts.oldest_unknown);
-  return json;
-}
 
 void add_stats(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<StatsOptions>();

@@ -137,7 +137,7 @@ Finding ask_command(const AskCommand& ask, const Record& unknown) {
   std::string why;
   const std::optional<CommandEnd> ended = wait_for_end(ask, pid, out.get(), recorder, why);
   if (!ended) return not_known(why);
-  const std::string code = (ended->signaled ? "signal " : "exit ") + std::to_string(ended->code);
+  const std::string code = ended->text();
   const auto result = [&] {
     return Result::inlined(ask.output_limit == 0 ? Recorder(0).finish(*ended) : recorder.finish(*ended),
                            std::string(run_content_type));
@@ -157,6 +157,37 @@ Finding ask_command(const AskCommand& ask, const Record& unknown) {
     default:
       return not_known(code);
   }
+}
+
+namespace {
+
+AskCommand until_set(AskCommand ask, const Wakeup& over, const std::atomic<bool>& ending) {
+  ask.wake = over.fd();
+  ask.gives_up = [&ending] { return ending.load(); };
+  return ask;
+}
+
+ReconcileOptions asking(ReconcileOptions options, const AskCommand& ask) {
+  options.ask = ask_blocking([&ask](const Record& record) { return ask_command(ask, record); });
+  return options;
+}
+
+}  // namespace
+
+Asking::Asking(AskCommand ask, ReconcileOptions options)
+    : ask_(until_set(std::move(ask), over_, ending_)), reconciler_(asking(std::move(options), ask_)) {}
+
+void Asking::run(Millis pause) {
+  while (!ending_) {
+    pollfd wait{.fd = over_.fd(), .events = POLLIN, .revents = 0};
+    poll(&wait, 1, poll_timeout(pause));
+    if (!ending_) reconciler_.pass();
+  }
+}
+
+void Asking::end() noexcept {
+  ending_ = true;
+  over_.set();
 }
 
 }  // namespace once::cli

@@ -1,6 +1,7 @@
 // --reconcile CMD: a shell command that says what became of an unknown operation.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -8,6 +9,8 @@
 #include <once/reconcile.hpp>
 #include <once/record.hpp>
 #include <once/time.hpp>
+
+#include "process/signals.hpp"
 
 namespace once::cli {
 
@@ -28,5 +31,27 @@ struct AskCommand {
 
 // Runs it, with its standard error passed on and nothing on its standard input. Blocks. Thread-safe.
 Finding ask_command(const AskCommand& ask, const Record& unknown);
+
+// A reconciler that asks such a command, as long as this lives.
+class Asking {
+ public:
+  // `wake` and `gives_up` of `ask`, and `ask` of `options`, are set here.
+  Asking(AskCommand ask, ReconcileOptions options);
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  ~Asking() { end(); }
+
+  [[nodiscard]] Reconciler& reconciler() noexcept { return reconciler_; }
+  // Passes again and again, with this pause between, until end(). On the caller's thread.
+  void run(Millis pause);
+  // Running questions are ended, and later ones too.
+  void end() noexcept;
+
+ private:
+  std::atomic<bool> ending_{false};
+  const Wakeup over_;
+  const AskCommand ask_;
+  Reconciler reconciler_;
+};
 
 }  // namespace once::cli

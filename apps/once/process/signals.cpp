@@ -98,6 +98,16 @@ void Signals::stop_ourselves() {
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
 }
 
+sigset_t block_end_signals(std::initializer_list<int> more) {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  for (const int signal : more) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
 Wakeup::Wakeup() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!fd_) cannot("create an event descriptor");
 }

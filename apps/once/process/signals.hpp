@@ -2,6 +2,7 @@
 #pragma once
 
 #include <csignal>
+#include <initializer_list>
 #include <optional>
 
 #include <once/time.hpp>
@@ -47,6 +48,10 @@ class Signals {
   struct sigaction old_pipe_ {};
   struct sigaction old_child_ {};
 };
+
+// Ignores SIGPIPE, and blocks SIGTERM, SIGINT and `more` for the whole process: for sigwait() or a signalfd. For
+// services, before any other thread.
+sigset_t block_end_signals(std::initializer_list<int> more);
 
 // Wakes a poll() from another thread.
 class Wakeup {

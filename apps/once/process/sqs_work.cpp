@@ -207,7 +207,7 @@ sqs::WorkEnd Commands::run(const sqs::Message& message, Claim& claim) {
             .failure = {.message = "the process that guarded the command was killed, and so was the command"}};
   }
   const CommandEnd end = supervised.end;
-  const std::string ended = (end.signaled ? "signal " : "exit ") + std::to_string(end.code);
+  const std::string ended = end.text();
   std::string why = "the command ended with " + ended;
   if (supervised.out_of_time) why += ", because once stopped it: the claim was lost, or once is ending";
   const auto result = [&] { return Result::inlined(recorder.finish(end), std::string(run_content_type)); };

@@ -170,6 +170,12 @@ void add_store_options(CLI::App& command, StoreOptions& options) {
   command.add_option("--offload", options.offload, offload_help);
 }
 
+std::size_t usable_bytes(const Store& store) {
+  constexpr std::size_t room_for_the_rest = std::size_t{64} * 1024;
+  const std::size_t most = store.capabilities().max_record_bytes;
+  return most > 2 * room_for_the_rest ? most - room_for_the_rest : most / 2;
+}
+
 void require_bytes([[maybe_unused]] const std::string& url) {
 #if ONCE_AWS
   if (!url.starts_with("dynamodb:")) return;

@@ -75,6 +75,9 @@ void add_unshared_store(CLI::App& command, bool& allowed);
 // Throws Exception(misuse) for a store that only this process sees, unless that is allowed.
 void require_shared(const Store& store, bool allowed);
 
+// How many bytes of a result fit into a record, beside its key, texts and steps.
+std::size_t usable_bytes(const Store& store);
+
 // Throws Exception(misuse) if the store cannot keep any bytes, as a command's output may be. Called before the command
 // runs.
 void require_bytes(const std::string& url);
