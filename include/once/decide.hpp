@@ -23,7 +23,7 @@ std::string_view input_beginning(std::string_view input, std::size_t max_bytes =
 // One try at claiming a key.
 struct Attempt {
   std::string key = {};
-  Owner owner = {};  // Random, new for each attempt.
+  Owner owner = {};  // Random, new for each attempt. Zeros: none is drawn yet, so no record is its own.
   Fingerprint fingerprint = {};
   std::string holder = {};
   std::string label = {};                            // Record::label.

@@ -63,7 +63,8 @@ std::string_view to_string(Verdict verdict) noexcept {
 
 Decision decide(const Record* seen, const Attempt& attempt, const EffectivePolicy& policy, Time now) noexcept {
   if (seen == nullptr || is_expired(seen->expires_at, now)) return {Verdict::execute};
-  if (seen->owner == attempt.owner && seen->state == State::in_progress) return {Verdict::resume};
+  const bool is_own = seen->owner == attempt.owner && !(attempt.owner == Owner());
+  if (is_own && seen->state == State::in_progress) return {Verdict::resume};
   if (!seen->fingerprint.empty() && !attempt.fingerprint.empty() && !(seen->fingerprint == attempt.fingerprint)) {
     return {Verdict::mismatch};
   }

@@ -39,7 +39,7 @@ void AsyncRun::start(std::optional<Request> request, std::string_view operation,
   claim(core_->attempt_of(std::move(*request), policy_));
 }
 
-void AsyncRun::claim(std::shared_ptr<const EngineAttempt> attempt) {
+void AsyncRun::claim(std::shared_ptr<EngineAttempt> attempt) {
   attempt_ = attempt;
   core_->begin(std::move(attempt), [self = shared_from_this()](Begin begin) { self->begun(std::move(begin)); });
 }
@@ -79,7 +79,7 @@ void AsyncRun::begun(Begin begin) {
   end({});
 }
 
-void AsyncRun::claim_again(std::shared_ptr<const EngineAttempt> attempt) {
+void AsyncRun::claim_again(std::shared_ptr<EngineAttempt> attempt) {
   const bool again = ++times_ < max_claims;
   const Error error = again ? Error() : no_time_to_begin(policy_);
   {

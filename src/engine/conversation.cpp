@@ -17,7 +17,7 @@ constexpr Millis most_ask_again{500};
 
 }  // namespace
 
-void Conversation::start(std::shared_ptr<EngineCore> core, const EngineAttempt& attempt, Millis lease, Start start,
+void Conversation::start(std::shared_ptr<EngineCore> core, EngineAttempt& attempt, Millis lease, Start start,
                          OnEnd on_end) {
   auto self = std::make_unique<Conversation>(std::move(core), attempt, lease, std::move(on_end));
   Conversation& talk = *self;
@@ -31,8 +31,7 @@ void Conversation::start(std::shared_ptr<EngineCore> core, const EngineAttempt& 
   }
 }
 
-Conversation::Conversation(std::shared_ptr<EngineCore>&& core, const EngineAttempt& attempt, Millis lease,
-                           OnEnd&& on_end)
+Conversation::Conversation(std::shared_ptr<EngineCore>&& core, EngineAttempt& attempt, Millis lease, OnEnd&& on_end)
     : core_(std::move(core)), attempt_(attempt), policy_(attempt.policy), on_end_(std::move(on_end)) {
   policy_.lease = lease;
 }
@@ -44,7 +43,7 @@ void Conversation::insert(Self self, Uptime now) {
   told_ = moment.told;
   error_ = moment.error;
   auto next = std::make_shared_for_overwrite<Record>();  // A () would first write zeros over all of it.
-  const Stamp stamp = core_->stamp(moment.now);
+  const Stamp stamp = core_->claim_stamp(attempt_, moment.now);
   claim(*next, attempt_, policy_, stamp, nullptr, verdict_);
   if (!next->input.empty()) shorten(*next, core_->capabilities.max_record_bytes);
   // If our earlier claim was removed, the new one must not look like it: another write that names the old one may still
@@ -59,7 +58,7 @@ void Conversation::insert(Self self, Uptime now) {
 }
 
 void Conversation::insert_or_end(Self self, std::uint64_t place) {
-  if (must_draw_owner() || attempt_.attaches) return end_seen(nullptr, place);
+  if (attempt_.attaches) return end_seen(nullptr, place);
   insert(std::move(self));
 }
 
@@ -83,17 +82,14 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
     case Verdict::retry:
     case Verdict::take_over: {
       // A record with our owner that is over: a copy of this process has run what we had in doubt.
-      if (must_draw_owner() || record->owner == attempt_.owner) {
-        attempt_.may_be_stored.clear();
-        return end_seen(std::move(record), place);
-      }
+      if (record->owner == attempt_.owner) forget_owner();
       verdict_ = decision.verdict;
       told_ = moment.told;
       error_ = moment.error;
       if (decision.verdict != Verdict::execute) shown_ = record;
       orphan_ = record->result.placement == Placement::offloaded ? record->result.location : std::string();
       auto next = std::make_shared<Record>();
-      claim(*next, attempt_, policy_, core_->stamp(moment.now), record.get(), verdict_);
+      claim(*next, attempt_, policy_, core_->claim_stamp(attempt_, moment.now), record.get(), verdict_);
       shorten(*next, core_->capabilities.max_record_bytes);
       return replace(std::move(self), std::move(next), *record, place, Ask::claim_over, moment.uptime);
     }
@@ -116,7 +112,7 @@ void Conversation::consider(Self self, std::shared_ptr<const Record> record, std
         return rewrite(std::move(self), place);
       }
       if (!is_explained(*record)) {  // A copy of this process wrote it.
-        attempt_.may_be_stored.clear();
+        forget_owner();
         return end_seen(std::move(record), place);
       }
       // If several answers were lost, only the last write's lease is known well enough. An operator may have changed
@@ -279,6 +275,12 @@ void Conversation::remove_orphan() {
   });
 }
 
+void Conversation::forget_owner() noexcept {
+  attempt_.forget_owner();
+  in_doubt_before_ = 0;
+  in_doubt_ = false;
+}
+
 bool Conversation::is_explained(const Record& record) const noexcept {
   if (written_ != nullptr && leads_back(record, written_->revision)) return true;
   const auto& own = attempt_.may_be_stored;
@@ -289,6 +291,7 @@ void Conversation::end_seen(std::shared_ptr<const Record> record, std::uint64_t 
   // What was refused is over, unless the network delivers it again: then it is as a stranger's.
   auto& own = attempt_.may_be_stored;
   if (!in_doubt_) own.resize(std::min(own.size(), in_doubt_before_));
+  if (own.empty() && !attempt_.attaches) attempt_.forget_owner();
   End seen;
   seen.kind = End::Kind::seen;
   seen.record = std::move(record);

@@ -34,7 +34,7 @@ class Conversation {
   struct End {
     enum class Kind : std::uint8_t {
       claimed,  // `record` is our claim, `verdict` says how we got it.
-      seen,     // `record` is stored, or nothing if it is null. To claim the key, begin again with a new owner.
+      seen,     // `record` is stored, or nothing if it is null.
       failed,   // `error`. `record`: the one that was in the way before, or null.
     };
     Kind kind = Kind::failed;
@@ -49,13 +49,10 @@ class Conversation {
   };
   using OnEnd = Callback<void(End&&)>;
 
-  // The attempt must live until on_end is called. Its owner is used for a claim only if that is written at once: `kind`
-  // is not `read`, and the owner has just been drawn. A copy of this process draws another one.
-  // `lease`: that of its policy, or a shorter one.
-  static void start(std::shared_ptr<EngineCore> core, const EngineAttempt& attempt, Millis lease, Start start,
-                    OnEnd on_end);
+  // The attempt must live until on_end is called. `lease`: that of its policy, or a shorter one.
+  static void start(std::shared_ptr<EngineCore> core, EngineAttempt& attempt, Millis lease, Start start, OnEnd on_end);
 
-  Conversation(std::shared_ptr<EngineCore>&& core, const EngineAttempt& attempt, Millis lease, OnEnd&& on_end);
+  Conversation(std::shared_ptr<EngineCore>&& core, EngineAttempt& attempt, Millis lease, OnEnd&& on_end);
 
  private:
   // The running write (or read), kept to send it again if its answer is lost.
@@ -81,17 +78,15 @@ class Conversation {
   void fail(Error error);
   void end(End&& end);
   void end_seen(std::shared_ptr<const Record> record, std::uint64_t place);
-  // No claim was sent, but something else was after the owner was drawn. So a copy of this process may have it too.
-  [[nodiscard]] bool must_draw_owner() const noexcept {
-    return (ask_ == Ask::read || ask_ == Ask::mark) && attempt_.may_be_stored.empty();
-  }
+  // The attempt's earlier claims are over: a copy of this process has ended them.
+  void forget_owner() noexcept;
   // Nothing is stored.
   void insert_or_end(Self self, std::uint64_t place);
   // Whether only this attempt and operators have written the record, which has its owner.
   [[nodiscard]] bool is_explained(const Record& record) const noexcept;
 
   std::shared_ptr<EngineCore> core_;
-  const EngineAttempt& attempt_;
+  EngineAttempt& attempt_;
   EffectivePolicy policy_;
   OnEnd on_end_;
 
@@ -103,7 +98,7 @@ class Conversation {
   Uptime written_at_{};  // When the last write was sent, or its times were read.
   bool told_ = false;    // The store's time was known when written_ was made …
   Millis error_{0};      // … with this error.
-  const std::size_t in_doubt_before_ = attempt_.may_be_stored.size();  // Claims of earlier conversations.
+  std::size_t in_doubt_before_ = attempt_.may_be_stored.size();  // Claims of earlier conversations.
   bool in_doubt_ = false;  // The store may have a claim of ours that we do not know.
   std::string orphan_;     // The location of the result of the record that the claim replaces, or empty.
   unsigned failures_ = 0;

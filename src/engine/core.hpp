@@ -30,19 +30,23 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   void learn(const Answer& answer, Uptime sent);
   // For one write at `now`.
   [[nodiscard]] Stamp stamp(Time now) const;
+  // For a claim at `now`, which must be sent at once. Gives the attempt an owner if it has none, in the same draw: each
+  // is a system call, which costs more than its bytes.
+  [[nodiscard]] Stamp claim_stamp(EngineAttempt& attempt, Time now) const;
 
   [[nodiscard]] Uptime uptime() const noexcept { return options.clock->uptime(); }
   [[nodiscard]] Owner new_owner() const;
   // The spans of a call. Null: there is no tracer, and its caller gave no context.
   [[nodiscard]] std::shared_ptr<const CallTrace> trace_of(const TracePtr& caller) const;
-  [[nodiscard]] std::shared_ptr<const EngineAttempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
+  // Without an owner.
+  [[nodiscard]] std::shared_ptr<EngineAttempt> attempt_of(Request&& request, const EffectivePolicy& policy) const;
   // For Engine::attach().
-  [[nodiscard]] std::shared_ptr<const EngineAttempt> attaching(Request&& request, const Owner& owner,
-                                                               const EffectivePolicy& policy) const;
+  [[nodiscard]] std::shared_ptr<EngineAttempt> attaching(Request&& request, const Owner& owner,
+                                                         const EffectivePolicy& policy) const;
   void keep_input(Attempt& attempt, Request& request) const;
-  // The same with a new owner, for a claim that is written at once.
-  [[nodiscard]] std::shared_ptr<const EngineAttempt> again(const EngineAttempt& attempt) const;
-  void begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done);
+  // The same, for another claim.
+  [[nodiscard]] std::shared_ptr<EngineAttempt> again(const EngineAttempt& attempt) const;
+  void begin(std::shared_ptr<EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done);
   // A delay that doubles with each try from `first` to `most`; returns a random part of it, from half to all.
   [[nodiscard]] Millis backoff(unsigned tries, Millis first, Millis most) const;
   // Takes a request in: adds the invocation's tenant to its key, and returns its policy, bounded by the invocation's

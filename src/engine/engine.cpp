@@ -223,6 +223,18 @@ Stamp EngineCore::stamp(Time now) const {
   return {now, std::bit_cast<std::uint32_t>(bytes)};
 }
 
+Stamp EngineCore::claim_stamp(EngineAttempt& attempt, Time now) const {
+  if (!(attempt.owner == Owner())) return stamp(now);
+  struct {
+    Owner owner;
+    std::array<std::uint8_t, sizeof(Stamp::random)> random;
+  } drawn{};
+  static_assert(sizeof drawn == sizeof drawn.owner + sizeof drawn.random);
+  options.random->fill({reinterpret_cast<std::uint8_t*>(&drawn), sizeof drawn});
+  attempt.owner = drawn.owner;
+  return {now, std::bit_cast<std::uint32_t>(drawn.random)};
+}
+
 Owner EngineCore::new_owner() const {
   Owner owner;
   options.random->fill(owner.bytes);
@@ -269,12 +281,11 @@ void EngineCore::tell_failed(const Attempt& attempt, const Error& error) const {
   }
 }
 
-std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, const EffectivePolicy& policy) const {
+std::shared_ptr<EngineAttempt> EngineCore::attempt_of(Request&& request, const EffectivePolicy& policy) const {
   auto attempt = std::make_shared_for_overwrite<EngineAttempt>();
   attempt->policy = policy;
   attempt->key = std::move(request.key).stored();
-  attempt->owner = new_owner();
-  if (*options.disabled) attempt->alone = attempt->key + '\0' + attempt->owner.hex();
+  if (*options.disabled) attempt->alone = attempt->key + '\0' + new_owner().hex();
   attempt->fingerprint = request.fingerprint;
   attempt->holder = options.holder;
   if (!request.holder.empty()) attempt->holder = clean_text(options.holder + " " + request.holder);
@@ -285,18 +296,17 @@ std::shared_ptr<const EngineAttempt> EngineCore::attempt_of(Request&& request, c
   return attempt;
 }
 
-std::shared_ptr<const EngineAttempt> EngineCore::attaching(Request&& request, const Owner& owner,
-                                                           const EffectivePolicy& policy) const {
-  auto attempt = std::make_shared<EngineAttempt>(*attempt_of(std::move(request), policy));
+std::shared_ptr<EngineAttempt> EngineCore::attaching(Request&& request, const Owner& owner,
+                                                     const EffectivePolicy& policy) const {
+  auto attempt = attempt_of(std::move(request), policy);
   attempt->owner = owner;
   attempt->attaches = true;
   return attempt;
 }
 
-std::shared_ptr<const EngineAttempt> EngineCore::again(const EngineAttempt& attempt) const {
+std::shared_ptr<EngineAttempt> EngineCore::again(const EngineAttempt& attempt) const {
   auto next = std::make_shared<EngineAttempt>(attempt);
-  next->owner = new_owner();
-  next->may_be_stored.clear();
+  next->forget_owner();
   return next;
 }
 
@@ -309,7 +319,7 @@ void EngineCore::keep_input(Attempt& attempt, Request& request) const {
   attempt.input = beginning.size() == input->size() ? std::move(input) : std::make_shared<const std::string>(beginning);
 }
 
-void EngineCore::begin(std::shared_ptr<const EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done) {
+void EngineCore::begin(std::shared_ptr<EngineAttempt>&& attempt, Callback<void(Begin&&)>&& done) {
   const EffectivePolicy& policy = attempt->policy;
   try {
     options.timers->make_ready();
@@ -427,7 +437,7 @@ void Engine::run_work(Request&& request, ErasedWork work, Outcome& outcome) {
   bool at_once = false;                       // This thread has read the clock for the claim a moment ago.
   Begin begun = [&] {
     if (auto known = core_->flights.cached(request, policy)) return std::move(*known);
-    std::shared_ptr<const EngineAttempt> attempt = core_->attempt_of(std::move(request), policy);
+    std::shared_ptr<EngineAttempt> attempt = core_->attempt_of(std::move(request), policy);
     if (policy.on_store_down == OnStoreDown::run_unprotected) kept = attempt;
     return wait_for<Begin>([&](Callback<void(Begin&&)>&& done) { core_->begin(std::move(attempt), std::move(done)); },
                            &at_once);

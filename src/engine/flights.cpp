@@ -132,7 +132,7 @@ std::shared_ptr<ClaimState> Flights::holder_of(const Flight& flight) {
 void Flights::converse(std::unique_lock<WordLock> lock, Flight* flight, Conversation::Start start) {
   Caller& leader = flight->callers.front();
   leader.led = true;
-  const EngineAttempt& attempt = *leader.attempt;       // Owned by the leader, which the flight owns.
+  EngineAttempt& attempt = *leader.attempt;             // Owned by the leader, which the flight owns.
   if (start.kind != Conversation::Start::Kind::seen) {  // `seen` is an older answer: it does not serve late callers.
     for (Caller& caller : flight->callers) caller.late = false;
   }
@@ -193,9 +193,9 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   if (!replies.empty()) reply(std::move(replies));
 }
 
-void Flights::attach(std::shared_ptr<const EngineAttempt> attempt, Callback<void(Attached&&)> done) {
+void Flights::attach(std::shared_ptr<EngineAttempt> attempt, Callback<void(Attached&&)> done) {
   auto call = std::make_shared<Attaching>(Attaching{std::move(attempt), std::move(done), core_.uptime()});
-  const EngineAttempt& its = *call->attempt;
+  EngineAttempt& its = *call->attempt;
   Conversation::start(core_.shared_from_this(), its, its.policy.lease, {.kind = Conversation::Start::Kind::read},
                       [this, call](Conversation::End&& end) { attached(*call, std::move(end)); });
 }
@@ -216,9 +216,7 @@ void Flights::attached(Attaching& call, Conversation::End&& end) {
   }
   const std::shared_ptr<EngineCore> core = core_.shared_from_this();  // The caller may drop the claim at once.
   if (!end.record->fingerprint.empty()) {  // A later result of another payload is not this claim's.
-    auto same = std::make_shared<EngineAttempt>(*call.attempt);
-    same->fingerprint = end.record->fingerprint;
-    call.attempt = std::move(same);
+    call.attempt->fingerprint = end.record->fingerprint;
   }
   std::shared_ptr<ClaimState> state = claimed(end, call.attempt);
   const HashedKey name(state->attempt->flight());
@@ -383,11 +381,6 @@ void Flights::go_on(Shard& shard, std::unique_lock<WordLock> lock, Flight* fligh
     start = {.kind = Conversation::Start::Kind::seen, .record = record, .place = place};
   }
   lock.lock();
-  // Since its owner was drawn the process may have been copied, and the copy has the same one.
-  Caller& leader = flight->callers.front();
-  if (start.kind != Conversation::Start::Kind::read && leader.attempt->may_be_stored.empty()) {
-    leader.attempt = core_.again(*leader.attempt);
-  }
   converse(std::move(lock), flight, std::move(start));
 }
 
@@ -527,7 +520,7 @@ Begin Flights::begin_of(const Decision& decision, std::shared_ptr<const Record> 
   return begin;
 }
 
-std::shared_ptr<ClaimState> Flights::claimed(Conversation::End& end, std::shared_ptr<const EngineAttempt>& attempt) {
+std::shared_ptr<ClaimState> Flights::claimed(Conversation::End& end, std::shared_ptr<EngineAttempt>& attempt) {
   return std::make_shared<ClaimState>(std::move(end.core), std::move(attempt), std::move(end.record), end.place,
                                       end.leased_at, end.claimed_at, end.trusted_until);
 }

@@ -37,7 +37,7 @@ class EngineCore;
 
 // One call of begin().
 struct Caller {
-  std::shared_ptr<const EngineAttempt> attempt;
+  std::shared_ptr<EngineAttempt> attempt;
   Callback<void(Begin&&)> done;
   Uptime since{};
   Uptime wait_until{};  // OnConflict::wait: until when.
@@ -64,7 +64,7 @@ class Flights {
   [[nodiscard]] std::optional<Begin> cached(const Request& request, const EffectivePolicy& policy);
   void join(Caller&& caller);
   // Engine::attach(): a conversation of its own, whose claim has no flight.
-  void attach(std::shared_ptr<const EngineAttempt> attempt, Callback<void(Attached&&)> done);
+  void attach(std::shared_ptr<EngineAttempt> attempt, Callback<void(Attached&&)> done);
 
   // Gives a caller his answer, with its event. A result that is not in the record is fetched first; if it is gone, the
   // caller joins again.
@@ -142,7 +142,7 @@ class Flights {
   void on_timer(const std::string& key, std::uint64_t turn);
   void reply(Replies replies);
   struct Attaching {
-    std::shared_ptr<const EngineAttempt> attempt;
+    std::shared_ptr<EngineAttempt> attempt;
     Callback<void(Attached&&)> done;
     Uptime since{};
   };
@@ -151,7 +151,7 @@ class Flights {
   void not_attached(Attaching&& call, std::shared_ptr<const Record> record);
   // Takes the attempt.
   [[nodiscard]] static std::shared_ptr<ClaimState> claimed(Conversation::End& end,
-                                                           std::shared_ptr<const EngineAttempt>& attempt);
+                                                           std::shared_ptr<EngineAttempt>& attempt);
 
   EngineCore& core_;
   std::array<Shard, shards> shards_;

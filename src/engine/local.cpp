@@ -40,7 +40,7 @@ void refuse_policy(const EngineCore& core, const EffectivePolicy& policy, const 
 
 class Local {
  public:
-  Local(EngineCore& core, std::shared_ptr<const EngineAttempt> attempt, LocalTransaction& transaction)
+  Local(EngineCore& core, std::shared_ptr<EngineAttempt> attempt, LocalTransaction& transaction)
       : core_(core), attempt_(std::move(attempt)), transaction_(transaction), since_(core.uptime()) {}
 
   Outcome run(const std::function<Result()>& work) {
@@ -77,12 +77,14 @@ class Local {
         if (asked.status == AnswerStatus::failed) return failed(asked.error);
       }
       for (unsigned refusals = 0; refusals < most_local_refusals; ++refusals) {
-        const Stamp stamp = core_.stamp(core_.moment().now);
+        const Time now = core_.moment().now;
         auto next = std::make_shared<Record>();
         if (verdict_ == Verdict::mark_unknown) {
           *next = *seen_;
-          mark_lapsed(*next, stamp);
+          mark_lapsed(*next, core_.stamp(now));
         } else {
+          attempt_->forget_owner();  // No claim of its transaction is in doubt.
+          const Stamp stamp = core_.claim_stamp(*attempt_, now);
           once::claim(*next, *attempt_, policy(), stamp, seen_.get(), verdict_);
         }
         shorten(*next, core_.capabilities.max_record_bytes);
@@ -240,7 +242,7 @@ class Local {
   }
 
   EngineCore& core_;
-  const std::shared_ptr<const EngineAttempt> attempt_;
+  const std::shared_ptr<EngineAttempt> attempt_;
   LocalTransaction& transaction_;
   const Uptime since_;
   Verdict verdict_ = Verdict::execute;

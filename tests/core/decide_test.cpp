@@ -287,6 +287,14 @@ TEST(Decide, a_lease_without_end_never_lapses) {
   EXPECT_EQ(decision.retry_after, never - now);
 }
 
+TEST(Decide, an_attempt_without_an_owner_owns_nothing) {
+  Record record = testing::plain_record("scope#key");
+  record.owner = {};
+  record.lease_until = never;
+  record.expires_at = never;
+  EXPECT_EQ(decide(&record, Attempt{}, EffectivePolicy{}, now).verdict, Verdict::conflict);
+}
+
 TEST(Decide, never_is_no_moment) {
   Record record = testing::plain_record("scope#key");
   record.state = State::completed;

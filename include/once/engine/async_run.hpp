@@ -71,8 +71,8 @@ class AsyncRun : public SharedRun {
   virtual void ready() = 0;
   virtual void finished(End end) = 0;  // Once.
 
-  void claim(std::shared_ptr<const EngineAttempt> attempt);
-  void claim_again(std::shared_ptr<const EngineAttempt> attempt);  // After the claim was lost.
+  void claim(std::shared_ptr<EngineAttempt> attempt);
+  void claim_again(std::shared_ptr<EngineAttempt> attempt);  // After the claim was lost.
   void begun(Begin begin);
   void completed(Finish finish, bool companion);
   // After work that threw, or whose writes were declined. `superseded_counts`: another attempt's result replaces the
