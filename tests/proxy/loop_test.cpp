@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -114,9 +115,60 @@ class ConnectionTest : public LoopTest {
     acceptor.accept(far.socket);
   }
 
+  // Runs the loop until `near`, which reads, waits without its buffer. False: it does not within a minute.
+  bool rests() {
+    while (near.buffer.capacity() == 0) loop->io.run_one();
+    const auto until = Steady::now() + std::chrono::minutes(1);
+    while (near.buffer.capacity() != 0 && Steady::now() < until) loop->io.run_one();
+    return near.buffer.capacity() == 0;
+  }
+
   Connection near{*loop, Socket(loop->io)};
   Connection far{*loop, Socket(loop->io)};
 };
+
+// Between two requests it waits without a buffer, and reads and ends as before.
+TEST_F(ConnectionTest, AnIdleConnectionGivesItsBufferBack) {
+  std::vector<error_code> ends;
+  std::string seen;
+  const auto read = [&]() -> Task<void> {
+    do {
+      near.set_idle(true);
+      ends.push_back(co_await near.fill(Millis{600'000}));
+      near.set_idle(false);
+      seen += near.buffer.view();
+      near.buffer.clear();
+    } while (!ends.back());
+  };
+  const auto wait_for = [&](std::size_t count) {
+    while (ends.size() < count) loop->io.run_one();
+  };
+  loop->start();
+  spawn(loop->io, read());
+  ASSERT_TRUE(rests());
+  EXPECT_TRUE(ends.empty());
+  far.socket.send(net::buffer("x", 1));
+  wait_for(1);
+  EXPECT_EQ(seen, "x");
+  ASSERT_TRUE(rests());
+  far.socket.shutdown(tcp::socket::shutdown_send);
+  wait_for(2);
+  EXPECT_EQ(ends, (std::vector{error_code(), error_code(net::error::eof)}));
+}
+
+TEST_F(ConnectionTest, AConnectionWithoutABufferIsClosedInTime) {
+  std::optional<error_code> end;
+  const auto read = [&]() -> Task<void> {
+    near.set_idle(true);
+    end = co_await near.fill(Millis{600'000});
+  };
+  loop->start();
+  spawn(loop->io, read());
+  ASSERT_TRUE(rests());
+  near.set_read_deadline(Millis{0});
+  while (!end) loop->io.run_one();
+  EXPECT_EQ(*end, net::error::timed_out);
+}
 
 TEST_F(ConnectionTest, ADeadlineThatPassesWhileNobodyReadsFailsTheNextRead) {
   std::optional<error_code> first;

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t write_bytes = 64 * 1024;  // Written under one deadline.
 constexpr std::size_t most_buffers = 4;
+constexpr Millis rest_after{1'000};    // Longer than a busy client's pauses: it costs three system calls.
 constexpr Millis full_queue_pause{5};  // Between two tries to connect to a Unix socket.
 
 }  // namespace
@@ -117,6 +118,8 @@ void Connection::expire(Steady::time_point now) {
     write_by_ = no_deadline;
     write_late_ = late = true;
   }
+  // An idle connection should cost little, and its buffer is more than half of it.
+  if (!late && idle_ && !tls_ && buffer.capacity() != 0 && idle_since_ + rest_after <= now) rests_ = late = true;
   if (late) cancel();
 }
 
@@ -147,11 +150,19 @@ Task<error_code> Connection::read_some(std::size_t at_most, bool end_deadline) {
   } else if (tls_) {
     error = co_await read_tls(room);
   } else {
-    const std::span<char> space = buffer.prepare(room);
-    const auto into = net::buffer(space.data(), space.size());
-    const auto [failed, got] = co_await socket.async_read_some(into, in_place);
-    buffer.commit(got);
-    error = failed && read_late_ ? error_code(net::error::timed_out) : failed;
+    do {
+      const std::span<char> space = buffer.prepare(room);
+      const auto into = net::buffer(space.data(), space.size());
+      const auto [failed, got] = co_await socket.async_read_some(into, in_place);
+      buffer.commit(got);
+      error = failed;
+      if (!error || read_late_ || !rests_) break;
+      rests_ = false;
+      buffer.release();
+      error = co_await wait_for(tls::Step::more);
+    } while (!error);
+    rests_ = false;
+    if (error && read_late_) error = net::error::timed_out;
   }
   if (end_deadline) clear_read_deadline();
   co_return error;

@@ -246,7 +246,11 @@ class Connection {
   void cancel();  // Waiting operations fail.
   void close();
   void shut_down();  // Ends our direction; sent bytes arrive.
-  void set_idle(bool idle) noexcept { idle_ = idle; }
+  // Whether it waits for a message to begin. After a while it then gives its read buffer back.
+  void set_idle(bool idle) noexcept {
+    idle_ = idle;
+    if (idle) idle_since_ = about_now();
+  }
 
   // The other side's IP address; empty if it has disconnected.
   [[nodiscard]] std::optional<net::ip::address> remote() const;
@@ -284,6 +288,8 @@ class Connection {
   bool read_late_ = false;  // read_by_ has passed.
   bool write_late_ = false;
   bool idle_ = false;
+  Steady::time_point idle_since_{};  // Of the last set_idle(true).
+  bool rests_ = false;               // The read was cancelled, to wait without a buffer.
 };
 
 // Something that happens once, on the same thread.
