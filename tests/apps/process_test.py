@@ -225,6 +225,20 @@ class Killed(Case):
 
 
 class Signals(Case):
+    def test_a_cut_map_is_an_error_and_not_a_death(self):
+        """SIGBUS comes when the store's -shm file is cut between two looks at it. The command ends, its claim lapses."""
+        run = self.start("run", "--key", "k", "--fingerprint", "none", "--on-lapse", "hold", "--", "sh", "-c", "echo $$ >child; sleep 600")
+        child = self.pid_in("child")
+        run.send_signal(signal.SIGBUS)
+        _, said = run.communicate()
+        self.assertEqual(run.returncode, 249, said)
+        self.assertIn(b"(SIGBUS)", said)
+        self.assertIn(b"Stop all programs that use the store", said)
+        wait_until(lambda: not alive(child), "the command has ended")
+        self.lapse()
+        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "touch", "ran"), 242)
+        self.assertFalse(self.path("ran").exists())
+
     def test_signals_reach_the_command(self):
         process = self.start("run", "--key", "k", "--", "python3", "-c", LISTENER, "5")
         self.pid_in("pid")

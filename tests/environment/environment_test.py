@@ -56,6 +56,8 @@ class Place:
         self.prepare = None  # Called in the child, last.
         self.user = None
         self.owner = None  # Who must own the store in the end, if not its programs.
+        self.library_url = True  # The library opens a path, and so without the URL's parameters.
+        self.doctor_says = ""
         self.cleanup = contextlib.ExitStack()
         self.started = []
 
@@ -205,9 +207,14 @@ def refused_writes(number):
     return make
 
 
-def shared(magic):
+def shared(magic, name=""):
+    """A file system that hosts share. With its name: one that the store's URL insists on."""
     def make(place):
         place.env |= {"LD_PRELOAD": REFUSE, "ONCE_REFUSE_MAGIC": magic}
+        if name:
+            place.env["ONCE_STORE"] += "?allow_shared_file_system=1"
+            place.library_url = False
+            place.doctor_says = f"{name}.*allow_shared_file_system=1"
     return make
 
 
@@ -238,8 +245,10 @@ def empty_environment(place):
 
 
 def root_home(place):
-    """HOME=/, with a file system of its own at /.local."""
+    """HOME=/, with a file system of its own at /.local. One row at a time: another would remove that directory."""
     need_root()
+    turn = place.cleanup.enter_context(open(pathlib.Path(tempfile.gettempdir()) / "once-test-root-home.lock", "wb"))
+    fcntl.flock(turn, fcntl.LOCK_EX)
     local = pathlib.Path("/.local")
     root = os.open("/", os.O_RDONLY)
     place.cleanup.callback(os.close, root)
@@ -389,6 +398,7 @@ ENVIRONMENTS = [
     *[(f"on {name}", shared(magic), REFUSED, "allow_shared_file_system=1", REFUSED)
       for name, magic in (("FUSE", "65735546"), ("NFS", "6969"), ("CIFS", "ff534d42"), ("SMB", "fe534d42"),
                           ("9p", "1021997"), ("Ceph", "c36400"))],
+    ("on NFS, insisting", shared("6969", "NFS"), WORKS, "", WORKS),
     ("on overlay", shared("794c7630"), WORKS, "", WORKS),
 ]
 
@@ -445,6 +455,8 @@ def library(place, checks):
     if "ONCE_STORE" not in place.env:
         place.file.parent.mkdir(parents=True, exist_ok=True)
         return  # The library has no default store.
+    if not place.library_url:
+        return
     worked = False
     for call in ("first call", "second call"):
         code, _, err = place.call(*words)
@@ -471,6 +483,8 @@ def operators(place, checks):
     assert code in (0, 243) or not changes_outside, err
     for words in (("ls",), ("show", "--key", "seen"), ("stats",), ("doctor", "--quick")):
         code, _, err = place.call(ONCE, *words)
+        if words[0] == "doctor":
+            assert re.search(place.doctor_says, _), f"doctor does not say '{place.doctor_says}': {_}"
         if words[0] == "doctor" and code == 1:
             code = 0  # It found something, such as that all may read the file.
         checks.outcome(checks.end(code, err if words[0] != "doctor" else err + _, words[0]), words[0])
