@@ -227,7 +227,8 @@ class Killed(Case):
 class Signals(Case):
     def test_a_cut_map_is_an_error_and_not_a_death(self):
         """SIGBUS comes when the store's -shm file is cut between two looks at it. The command ends, its claim lapses."""
-        run = self.start("run", "--key", "k", "--fingerprint", "none", "--on-lapse", "hold", "--", "sh", "-c", "echo $$ >child; sleep 600")
+        command = ["run", "--key", "k", "--fingerprint", "none", "--on-lapse", "hold", "--"]
+        run = self.start(*command, "sh", "-c", "echo $$ >child; sleep 600")
         child = self.pid_in("child")
         run.send_signal(signal.SIGBUS)
         _, said = run.communicate()
@@ -236,7 +237,7 @@ class Signals(Case):
         self.assertIn(b"Stop all programs that use the store", said)
         wait_until(lambda: not alive(child), "the command has ended")
         self.lapse()
-        self.expect(self.once("run", "--key", "k", "--fingerprint", "none", "--", "touch", "ran"), 242)
+        self.expect(self.once(*command, "touch", "ran"), 242)
         self.assertFalse(self.path("ran").exists())
 
     def test_signals_reach_the_command(self):
@@ -583,6 +584,20 @@ class Large(Case):
                 resource.setrlimit(resource.RLIMIT_DATA, (96 << 20, 96 << 20))
         return subprocess.run([harness.PROGRAM, *arguments], env=self.env, cwd=self.dir, check=False, preexec_fn=limit,
                               **options).returncode
+
+    def test_a_limit_of_file_sizes_is_an_error_and_not_a_death(self):
+        """By SIGXFSZ `once` would end after the command ran, without a word and without a result."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (400 << 10, 400 << 10))
+        command = ["run", "--key", "k", "--", "sh", "-c", "echo x >>ran; head -c 1000000 /dev/zero"]
+        with open(self.path("out"), "wb") as out:
+            self.expect(self.once(*command, stdout=out, preexec_fn=limit), 74, None, b"output: File too large")
+        self.expect(self.once(*command), 0, bytes(1_000_000))
+        self.assertEqual(self.runs(), 1)
+        done = self.once("run", "--key", "input", "--fingerprint", "stdin", "--", "touch", "acted", input=bytes(1_000_000),
+                         preexec_fn=limit)
+        self.expect(done, 243, b"", b"cannot keep standard input")
+        self.assertFalse(self.path("acted").exists())
 
     def test_100_mb_stream_through_in_little_memory(self):
         size = 100_000_000
