@@ -292,6 +292,10 @@ class Module:
         (body,) = [body for found, body in self.all(kind) if found == labels]
         return body
 
+    def local(self, name):
+        (value,) = [body[name] for body in self.blocks["locals"] if name in body]
+        return value
+
     @staticmethod
     def plain(value):
         return value[1:-1] if isinstance(value, str) and value.startswith('"') else value
@@ -313,10 +317,11 @@ class Module:
                 return self.variables[name]
             if rest == f"== null ? [] : [var.{name}]":
                 return [] if self.variables[name] is None else [self.variables[name]]
-            if text == "var.alarm_function == null ? 0 : 1":
-                return int(self.variables[name] is not None)
-            assert text == "var.alarm_function == null || var.nothing_started_hours == 0 ? 0 : 1", text
-            return int(self.variables[name] is not None and self.variables["nothing_started_hours"] != 0)
+            raise AssertionError(text)
+        if text.startswith("each.value."):
+            return self.value(self.each[text.removeprefix("each.value.")])
+        if text == "local.alarm_actions":
+            return self.value(self.local("alarm_actions"))
         if text.startswith("join("):
             separator, *parts = re.findall(r'"([^"]*)"', text)
             return separator.join(parts)
@@ -374,31 +379,36 @@ class Module:
                     if name != "__is_block__"}
 
         found = []
-        for (kind, label), body in self.all("resource"):
-            if kind != "aws_cloudwatch_metric_alarm" or not self.value(body["count"]):
-                continue
-            assert self.value(body["alarm_name"]) == f"pay-once-{label.replace('_', '-')}"
-            properties = metric({name: value for name, value in body.items()
-                                 if name not in ("count", "alarm_name", "metric_query", "dynamic", "tags", "dimensions")})
-            if "metric_query" in body:
-                (query,) = body["metric_query"]
-                (dynamic,) = body["dynamic"]
-                block = dynamic['"metric_query"']
-                (content,) = block["content"]
-                (one,) = content["metric"]
-                assert content["id"] == "${metric_query.key}" and one["metric_name"] == "${metric_query.value}"
-                properties["Metrics"] = [{"Id": self.value(query["id"]), "Expression": self.value(query["expression"]),
-                                          "ReturnData": query["return_data"]}]
-                for name, metric_name in block["for_each"].items():
-                    if not name.startswith("__"):
+        for label, unless in (("metric", " && alarm.periods != 0"), ("expression", "")):
+            body = self.one("resource", "aws_cloudwatch_metric_alarm", label)
+            assert body["for_each"] == ("${{for name, alarm in local." + label + "_alarms : name => alarm if "
+                                        "var.alarm_function != null" + unless + "}}")
+            assert body["alarm_name"] == '"${var.alarm_function}-once-${replace(each.key, \"_\", \"-\")}"'
+            for each in self.local(f"{label}_alarms").values():
+                if self.variables["alarm_function"] is None or (unless and self.value(each["periods"]) == 0):
+                    continue
+                self.each = each
+                properties = metric({name: value for name, value in body.items() if name not in (
+                    "for_each", "alarm_name", "metric_query", "dynamic", "tags", "dimensions")})
+                if label == "expression":
+                    (query,) = body["metric_query"]
+                    (dynamic,) = body["dynamic"]
+                    block = dynamic['"metric_query"']
+                    (content,) = block["content"]
+                    (one,) = content["metric"]
+                    assert content["id"] == "${metric_query.key}" and one["metric_name"] == "${metric_query.value}"
+                    assert block["for_each"] == "${each.value.metrics}"
+                    properties["Metrics"] = [{"Id": self.value(query["id"]), "Expression": self.value(query["expression"]),
+                                              "ReturnData": query["return_data"]}]
+                    for name, metric_name in each["metrics"].items():
                         stat = metric(one | {"metric_name": metric_name})
                         properties["Metrics"].append({
                             "Id": name, "ReturnData": False,
                             "MetricStat": {"Stat": stat["Stat"], "Unit": stat["Unit"], "Period": stat["Period"],
                                            "Metric": stat | {"Dimensions": self.dimensions(one)}}})
-            else:
-                properties["Dimensions"] = self.dimensions(body)
-            found.append(properties)
+                else:
+                    properties["Dimensions"] = self.dimensions(body)
+                found.append(properties)
         return alarms_form(found)
 
     def counter(self):
@@ -699,7 +709,7 @@ class Templates(unittest.TestCase):
                                ('"once_unrecorded_total"', '"once_unrecorded"', Module.alarms),
                                ('"once_operations_total_held"', '"once_held"', Module.alarms),
                                (', "FILL(held, 0)"', "", Module.alarms), ('"breaching"', '"missing"', Module.alarms),
-                               ("period      = 600", "period      = 60", Module.alarms)):
+                               ("period     = 600", "period     = 60", Module.alarms)):
             shutil.copytree(DEPLOY / "terraform", module)
             main = module / ("alarms.tf" if look == Module.alarms else "main.tf")
             self.assertIn(old, main.read_text())
