@@ -2,8 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "commands/commands.hpp"
 #include "output/exit_codes.hpp"
@@ -51,7 +49,6 @@ void add_run(CLI::App& app, Invocation& invocation) {
   run->footer(footer);
   add_store_options(*run, options->store);
   add_key_options(*run, options->key);
-  const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
   add_work_options(*run, *options,
                    "When the command exits with a code other than 0: store (replay the failure), release (the next\n"
                    "caller runs the command again), hold (unknown, an operator decides) (default: store)",
@@ -63,26 +60,26 @@ void add_run(CLI::App& app, Invocation& invocation) {
          "--if-running", options->if_running,
          "When another caller runs the command: fail with 240, or skip it and end quietly with 0, unless that\n"
          "run is overdue (see --expect)")
-      ->check(one_of({"fail", "skip"}));
+      ->check(CLI::IsMember({"fail", "skip"}));
   run->add_option("--on-stored-failure", options->on_stored_failure,
                   "When the stored result is a failure: replay it, or execute the command again")
-      ->check(one_of({"replay", "execute"}));
+      ->check(CLI::IsMember({"replay", "execute"}));
   run->add_option(
          "--on-store-down", options->on_store_down,
          "When the store does not answer: refuse to run the command, or run it without protection (run-unprotected)")
-      ->check(one_of({"refuse", "run-unprotected"}));
+      ->check(CLI::IsMember({"refuse", "run-unprotected"}));
   run->add_option("--on-lost", options->on_lost,
                   "When the claim is lost while the command runs: kill the command, or let it continue")
-      ->check(one_of({"kill", "continue"}));
+      ->check(CLI::IsMember({"kill", "continue"}));
   run->add_option("--on-unrecorded", options->on_unrecorded,
                   "When the result cannot be stored: return the command's exit code anyway, or fail with 247")
-      ->check(one_of({"return", "fail"}));
+      ->check(CLI::IsMember({"return", "fail"}));
   run->add_option("--label", options->label, "Keep the key as the record's label too: named, or none")
-      ->check(one_of({"named", "none"}));
+      ->check(CLI::IsMember({"named", "none"}));
   run->add_option("--keep-input", options->keep_input,
                   "Keep in the record, for people: args (the command line, with every secret on it) or stdin (what\n"
                   "--fingerprint stdin has read) (default: neither)")
-      ->check(one_of({"args", "stdin"}));
+      ->check(CLI::IsMember({"args", "stdin"}));
   run->add_option("--input-without", options->input_without,
                   "With --keep-input stdin: a field of the JSON to leave out of it, as in card.number; repeatable.\n"
                   "Input that is not JSON is then not kept")

@@ -2,8 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "commands/commands.hpp"
 #include "output/exit_codes.hpp"
@@ -58,7 +56,6 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
       app.add_subcommand("sqs", "Run a command, or post to a URL, once for each message of an SQS queue");
   sqs->formatter(std::make_shared<SqsFormatter>());
   sqs->footer(sqs_footer);
-  const auto one_of = [](std::vector<std::string> words) { return CLI::IsMember(std::move(words)); };
   sqs->add_option("--queue", options->queue, "The queue's URL, or its name")->required();
   sqs->add_option("--post", options->post, "Post each message to this URL, with the header Idempotency-Key");
   add_store_options(*sqs, options->store);
@@ -68,7 +65,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
          "--key-from", options->key_from,
          "Where the key comes from: the message's id, the deduplication-id of a FIFO queue, or --key over\n"
          "the record as Lambda gets it, or over its payload, the body as JSON (default: id; with --key: record)")
-      ->check(one_of({"id", "deduplication-id", "record", "payload"}));
+      ->check(CLI::IsMember({"id", "deduplication-id", "record", "payload"}));
   sqs->add_option("--key", options->key, "JMESPath that selects the key, as in powertools_json(body).order_id");
   sqs->add_option("--fingerprint", options->fingerprint,
                   "JMESPath that selects what a duplicate must repeat of the first message");
@@ -103,15 +100,15 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
       ->needs(keep_input);
   sqs->add_option("--label", options->label,
                   "Keep a message's key as the record's label, for people: none, or all. Keys may be personal data")
-      ->check(one_of({"none", "all"}));
+      ->check(CLI::IsMember({"none", "all"}));
   sqs->add_option("--on-poison", options->on_poison,
                   "When a message has no readable key: leave it in the queue, or park it (keep it in the store for an\n"
                   "operator, and delete it)")
-      ->check(one_of({"leave", "park"}));
+      ->check(CLI::IsMember({"leave", "park"}));
   sqs->add_option("--on-mismatch", options->on_mismatch, "The same for a key that was used with another payload")
-      ->check(one_of({"leave", "park"}));
+      ->check(CLI::IsMember({"leave", "park"}));
   sqs->add_option("--on-unknown", options->on_unknown, "The same for an operation whose outcome is unknown")
-      ->check(one_of({"leave", "park"}));
+      ->check(CLI::IsMember({"leave", "park"}));
   sqs->add_option("--post-timeout", options->post_timeout, "How long to wait for the answer to a post");
   sqs->add_option("--content-type", options->content_type, "The Content-Type of posts");
   sqs->add_option("--output-limit", options->output_limit, "Keep output or answers up to this size in the store");

@@ -131,15 +131,13 @@ class LambdaInvoke {
     lambda::LocalApiOptions options;
     options.on_point = [this, environment](LambdaPoint point, const std::string& request_id) {
       // Called on the API's thread, so it reads only data that no longer changes.
-      LambdaNotice notice{.environment = environment, .request_id = request_id};
       const bool target = is_target(request_id);
       switch (point) {
         case LambdaPoint::waiting:
-          notices_.put(std::move(notice));
+          notices_.put({.environment = environment, .request_id = request_id});
           break;
         case LambdaPoint::given:
-          notice.kind = LambdaNotice::Kind::given;
-          notices_.put(notice);
+          notices_.put({.kind = LambdaNotice::Kind::given, .environment = environment, .request_id = request_id});
           if (target && kill_.point == KillPlan::Point::given) kill_soon(environment);
           break;
         case LambdaPoint::answering:
@@ -157,10 +155,7 @@ class LambdaInvoke {
   }
 
   void kill_soon(std::size_t environment) {
-    LambdaNotice notice;
-    notice.kind = LambdaNotice::Kind::kill;
-    notice.environment = environment;
-    notices_.put(std::move(notice));
+    notices_.put({.kind = LambdaNotice::Kind::kill, .environment = environment});
   }
 
   // --- what is to be done ---
@@ -195,12 +190,8 @@ class LambdaInvoke {
     options.timeout = timeout_;
     options.tenant_id = options_.tenant_id.value_or("");
     environment.api->submit(events_[job.event], std::move(options), [this, index, number](InvocationOutcome outcome) {
-      LambdaNotice notice;
-      notice.kind = LambdaNotice::Kind::ended;
-      notice.environment = index;
-      notice.job = number;
-      notice.outcome = std::move(outcome);
-      notices_.put(std::move(notice));
+      notices_.put(
+          {.kind = LambdaNotice::Kind::ended, .environment = index, .job = number, .outcome = std::move(outcome)});
     });
   }
 
@@ -223,10 +214,7 @@ class LambdaInvoke {
     }
     // A process that takes no event must not be restarted forever: the waiting events fail.
     environment.api->function_died(death->how, LocalApi::Waiting::end_if_untouched, [this, index] {
-      LambdaNotice notice;
-      notice.kind = LambdaNotice::Kind::cleared;
-      notice.environment = index;
-      notices_.put(std::move(notice));
+      notices_.put({.kind = LambdaNotice::Kind::cleared, .environment = index});
     });
   }
 

@@ -299,35 +299,22 @@ Setting keyed(std::string file_key, Setting made) {
   return made;
 }
 
-Setting required(Setting made) {
-  made.required = true;
+// A setting with this member set.
+template <bool Setting::*member>
+Setting with(Setting made) {
+  made.*member = true;
   return made;
 }
+
+constexpr auto required = with<&Setting::required>;
+constexpr auto changing = with<&Setting::can_change>;
+constexpr auto adding = with<&Setting::adds>;  // A route with words of its own must not lose the common ones.
+constexpr auto saying_who = with<&Setting::is_principal>;
+constexpr auto placing_key = with<&Setting::is_key_place>;
 
 Setting in_file(std::string usual, Setting made) {
   made.usual = std::move(usual);
   made.is_flag = false;
-  return made;
-}
-
-Setting changing(Setting made) {
-  made.can_change = true;
-  return made;
-}
-
-// A route with words of its own must not lose the common ones.
-Setting adding(Setting made) {
-  made.adds = true;
-  return made;
-}
-
-Setting saying_who(Setting made) {
-  made.is_principal = true;
-  return made;
-}
-
-Setting placing_key(Setting made) {
-  made.is_key_place = true;
   return made;
 }
 
