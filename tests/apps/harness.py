@@ -106,8 +106,12 @@ class Case(unittest.TestCase):
             schema = self.store.rpartition("schema=")[2]
             subprocess.run(["psql", "-XqAt", "-d", server, "-c", statement.format(f"{schema}.")], check=True)
             return
+        self.edit(statement.format(""))
+
+    def edit(self, statement):
+        """Changes the file behind everybody's back."""
         with contextlib.closing(sqlite3.connect(self.path("once.db"))) as database:
-            database.execute(statement.format(""))
+            database.execute(statement)
             database.commit()
 
     def path(self, name):

@@ -23,6 +23,7 @@
 #include "output/report.hpp"
 #include "platform/thread.hpp"
 #include "serve/claim_id.hpp"
+#include "serve/description.hpp"
 #include "text/base64.hpp"
 #include "text/missing_value.hpp"
 #include "text/percent.hpp"
@@ -77,6 +78,12 @@ http::Answer not_recorded(const Error& error) {
     return problem("too-large", 413, "The record cannot keep this", error.message);
   }
   return problem("not-recorded", 503, "It could not be written yet", error.message + ". Send the same request again");
+}
+
+http::Answer ending() {
+  http::Answer answer = stopping();
+  answer.headers.push_back({"Retry-After", "1"});
+  return answer;
 }
 
 // A stored result, as its bytes.
@@ -355,7 +362,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       is_ending = ending_;
       if (!is_ending) replies_.insert(reply);
     }
-    if (is_ending) return reply->done(stopping());
+    if (is_ending) return reply->done(ending());
     try {
       if (auto at_once = route(request, reply)) give(reply, std::move(*at_once));
     } catch (const Exception& error) {
@@ -379,7 +386,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       begun.swap(by_tag_);
     }
     news_.notify_all();
-    for (const ReplyPtr& reply : replies) reply->done(stopping());
+    for (const ReplyPtr& reply : replies) reply->done(ending());
   }
 
   // Drops the handles of silent clients, until stop().
@@ -452,6 +459,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       if (!is_read(request)) return not_allowed("GET, HEAD");
       return json_answer(200, {{"program", "once"}, {"version", ONCE_VERSION}, {"api", 1}});
     }
+    if (path == "/v1/openapi.json") return is_read(request) ? serve::description() : not_allowed("GET, HEAD");
     if (path == claims_path) {
       if (request.method != "POST") return not_allowed("POST");
       if (auto refused = refuse_other_than_json(request)) return refused;
@@ -492,8 +500,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   static http::Answer not_found() {
     return operators_problem("not-found", 404, "There is nothing at this path",
-                             "The paths are /v1/claims, /v1/claims/CLAIM/WORD and /v1/claims/CLAIM/steps/NAME, where "
-                             "WORD is renew, complete, fail, release or hold.");
+                             "/v1/openapi.json describes all paths. Those of a claim are /v1/claims/CLAIM/WORD and "
+                             "/v1/claims/CLAIM/steps/NAME, where WORD is renew, complete, fail, release or hold.");
   }
 
   // ---- begin
