@@ -8,26 +8,37 @@
 
 namespace once::operators {
 
+void fetch_result(const std::shared_ptr<Offload>& offload, Result result, Callback<void(FetchedResult)> done) {
+  if (result.placement == Placement::compressed) {
+    FetchedResult whole{.result = std::move(result), .error = {}};
+    whole.error = expand(whole.result);
+    if (whole.error) whole.result.bytes.clear();
+    return done(std::move(whole));
+  }
+  if (result.placement != Placement::offloaded) return done({.result = std::move(result), .error = {}});
+  if (offload == nullptr) {
+    Error none{ErrorKind::misuse, "the result is kept at " + result.location + ", and --offload is none"};
+    return done({.result = std::move(result), .error = std::move(none)});
+  }
+  std::string location = result.location;
+  auto kept = std::make_shared<std::pair<Result, Callback<void(FetchedResult)>>>(std::move(result), std::move(done));
+  offload->get(std::move(location), [kept](OffloadAnswer answer) {
+    FetchedResult whole{.result = std::move(kept->first), .error = std::move(answer.error)};
+    if (!whole.error) whole.error = check_offloaded(whole.result, answer.text);
+    if (!whole.error) whole.result.bytes = std::move(answer.text);
+    kept->second(std::move(whole));
+  });
+}
+
 std::vector<std::string> fetch_result(const StoreAccess& access, Record& record) {
   std::vector<std::string> problems;
   if (is_sealed(record)) problems.push_back(sealed_error(record).message);
-  if (record.result.placement == Placement::offloaded && access.offload) {
-    auto result = wait_for<OffloadAnswer>(
-        [&](Callback<void(OffloadAnswer)> done) { access.offload->get(record.result.location, std::move(done)); });
-    if (result.error) {
-      problems.push_back(std::move(result.error->message));
-    } else if (auto other = check_offloaded(record.result, result.text)) {
-      problems.push_back(std::move(other->message));
-    } else {
-      record.result.bytes = std::move(result.text);
-    }
-  }
-  if (record.result.placement == Placement::compressed) {
-    Result whole = record.result;
-    const auto error = expand(whole);
-    if (error) problems.push_back(error->message);
-    record.result.bytes = error ? std::string() : std::move(whole.bytes);
-  }
+  if (record.result.placement == Placement::offloaded && access.offload == nullptr) return problems;
+  FetchedResult fetched = wait_for<FetchedResult>([&](Callback<void(FetchedResult)> done) {
+    fetch_result(access.offload, std::move(record.result), std::move(done));
+  });
+  record.result = std::move(fetched.result);
+  if (fetched.error) problems.push_back(std::move(fetched.error->message));
   return problems;
 }
 

@@ -4,14 +4,17 @@ Usage: serve_description_test.py ONCE_PROGRAM FAKE_DYNAMODB
 """
 import copy
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import urllib.parse
 
 import openapi  # Begins anew in the virtual environment.
 import harness
 import http.client
 import serve_test
+from harness import wait_until
 
 DESCRIPTION = json.loads((openapi.ROOT / "apps/once/serve/openapi.json").read_text())
 FAKE = None
@@ -29,7 +32,10 @@ class Comparison(openapi.Comparison):
     def schema_for(self, exchange, schema):
         if schema is None or "anyOf" not in schema:
             return schema
-        return schema["anyOf"][1 if exchange.headers.get("once-answer") in ("replayed", "superseded") else 0]
+        told = exchange.headers.get("once-answer")
+        if told in ("replayed", "superseded"):
+            return schema["anyOf"][-1]
+        return next(one for one in schema["anyOf"] if self.resolved(one)["properties"]["answer"]["const"] == told)
 
     @staticmethod
     def is_rare(header, status):
@@ -92,6 +98,9 @@ class Description(serve_test.ServeCase):
         return self.play("PUT" if word.startswith("steps/") else "POST", f"/v1/claims/{claim}/{word}",
                          BODIES[word] if body is None else body, **more)
 
+    def look(self, key, **more):
+        return self.play("GET", "/v1/claims?" + urllib.parse.urlencode({"scope": "orders", "key": key, **more}))
+
     def each(self, claim, status, bodies=BODIES, **more):
         for word in bodies:
             got = self.use(claim, word, bodies[word], **more)
@@ -104,34 +113,37 @@ class Description(serve_test.ServeCase):
         self.claim("json", payload_json="{}", on_lapse="takeover")
         self.assertEqual(self.begin("all", fingerprint="other").status, 422)
         self.assertEqual(self.begin("json", payload_json="{ }").status, 409)
+        self.assertEqual(self.look("json", payload_json="{}").status, 200)
+        self.assertEqual(self.look("all", fingerprint="f").status, 200)
+        self.assertEqual(self.look("all", fingerprint="other").status, 422)
+        self.assertEqual(self.look("nothing").status, 404)
 
     def finishes(self):
         for word in ("renew", "steps/one", "complete", "release", "hold"):
             self.use(self.claim(word), word)
         self.use(self.claim("fail"), "fail", {"code": "x", "message": "m", "result": "aGk=", "content_type": "text/plain"})
-        self.begin("fail")
-        self.begin("complete")
-        self.begin("hold")
+        for key in ("fail", "complete", "hold"):
+            self.begin(key)
+            self.look(key)
+        self.look("release")
+        wait_until(lambda: b"note" in self.look("renew").content, "the note is written")
         found = self.claim("json result")
         self.use(found, "complete", {"cents": 1})
         self.use(found, "complete", b"other")
         self.begin("json result")
+        self.look("json result")
 
     def lost_ones(self):
         """Of claims whose keys another call has finished."""
-        results = self.claim("taken"), self.claim("too large")
+        lost = self.claim("taken")
         self.process.kill()
         self.process.wait()
         self.lapse()
         self.serve()
+        self.look("taken")
         self.use(self.claim("taken"), "complete", b"second")
-        self.each(results[0], 200)
-        run = self.once("run", "--scope", "orders", "--key", "too large", "--output-limit", "1KiB", "--offload", "none", "--",
-                        "head", "-c", "100000", "/dev/urandom")
-        self.assertEqual(run.returncode, 0, run.stderr)
-        self.each(results[1], 410)
-        self.assertEqual(self.begin("too large").status, 410)
-        self.each("01" + "00" * 16 + results[0][34:], 409)
+        self.each(lost, 200)
+        self.each("01" + "00" * 16 + lost[34:], 409)
 
     def mistakes(self, claim):
         self.each("zz", 400)
@@ -142,6 +154,7 @@ class Description(serve_test.ServeCase):
         self.each(claim, 400, {word: {"nothing": 1, **body} for word, body in json_words.items()})
         self.play("POST", "/v1/claims", {"nothing": 1, "key": "a"})
         self.play("POST", "/v1/claims", b"{}")
+        self.look("a", nothing=1)
         for path in DESCRIPTION["paths"]:
             self.play("PATCH", path.replace("{claim}", claim).replace("{name}", "one"))
         for page in ("version", "openapi.json"):
@@ -163,7 +176,8 @@ class Description(serve_test.ServeCase):
         for word, body in BODIES.items():
             method = "PUT" if word.startswith("steps/") else "POST"
             self.assertEqual(ask(method, f"/v1/claims/{claim}/{word}", body).status, 401)
-        for method, page, body in (("GET", "version", None), ("GET", "openapi.json", None), ("POST", "claims", {"key": "a"})):
+        for method, page, body in (("GET", "version", None), ("GET", "openapi.json", None), ("POST", "claims", {"key": "a"}),
+                                   ("GET", "claims?key=a", None)):
             self.assertEqual(ask(method, f"/v1/{page}", body).status, 401)
         allowed = {"Authorization": f"Bearer {token}"}
         self.assertEqual(ask("POST", "/v1/claims", {"key": "one"}, headers=allowed).status, 201)
@@ -176,11 +190,13 @@ class Description(serve_test.ServeCase):
         self.restart()
         self.edit("UPDATE records SET state = 77 WHERE key LIKE '%damaged'")
         self.assertEqual(self.begin("damaged").status, 500)
+        self.assertEqual(self.look("damaged").status, 500)
         self.path("once.db").rename(self.path("away.db"))
         self.path("once.db").write_bytes(b"")
         for word, claim in claims.items():
             self.assertEqual(self.use(claim, word).status, 503)
         self.assertEqual(self.begin("away").status, 503)
+        self.assertEqual(self.look("away").status, 503)
         self.path("away.db").rename(self.path("once.db"))
 
     def at_the_end(self):
@@ -208,6 +224,12 @@ class Description(serve_test.ServeCase):
         self.serve()
         got = self.use(self.claim("small"), "steps/one", b"x" * 1_000_000)
         self.assertEqual((got.status, got.headers["content-type"]), (413, "application/problem+json"))
+        lost = self.claim("large", lease_ms=300)  # Silent.
+        wait_until(lambda: (begun := self.begin("large")).status == 201 and
+                   self.use(json.loads(begun.content)["claim"], "complete", os.urandom(1_000_000)).status == 200, "it is lost")
+        self.each(lost, 410)
+        self.assertEqual(self.begin("large").status, 410)
+        self.assertEqual(self.look("large").status, 410)
 
     def test_the_server_and_the_description_are_one(self):
         openapi.check_itself(DESCRIPTION)

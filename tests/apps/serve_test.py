@@ -8,6 +8,7 @@ import pathlib
 import signal
 import socket
 import threading
+import urllib.parse
 import uuid
 
 import harness
@@ -145,6 +146,7 @@ class Claims(ServeCase):
         self.expect(self.use(held, "hold", {"reason": "who knows"}), "recorded")
         self.assertEqual(self.begin("b").problem, (409, "outcome-unknown"))
         self.expect(self.use(held, "hold", {"reason": "who knows"}), "recorded")
+        self.assertEqual(self.use(held, "hold", {"reason": "I know"}).problem, (409, "already-finished"))
 
     def test_once_run_and_this_server_share_keys(self):
         done = self.once("run", "--scope", "orders", "--key", "a", "--", "echo", "ran")
@@ -164,6 +166,64 @@ class Claims(ServeCase):
             self.assertEqual(got.status, 201)
         self.assertIsNotNone(client.sock)
         client.close()
+
+
+class Looks(ServeCase):
+    def look(self, key, **more):
+        return self.ask("GET", "/v1/claims?" + urllib.parse.urlencode({"scope": "orders", "key": key, **more}))
+
+    def test_a_look_shows_the_state_and_claims_nothing(self):
+        self.assertEqual(self.look("a").problem, (404, "no-record"))
+        self.assertEqual(json.loads(self.once("ls", "--json").stdout), [])
+        claim = self.claim("a")
+        self.expect(self.use(claim, "renew", {"note": "half done"}), "renewed")
+        harness.wait_until(lambda: self.record("a")["note"] == "half done", "the note is written")
+        writes = self.writes("a", "--scope", "orders")
+        seen = self.expect(self.look("a"), "seen").json
+        self.assertTrue(0 < seen.pop("retry_after_ms") <= LEASE_MS)
+        self.assertEqual(seen, {"answer": "seen", "standing": "running", "attempt": 1, "note": "half done"})
+        self.assertEqual(self.writes("a", "--scope", "orders"), writes)
+        self.expect(self.use(claim, "complete", b"\0\xff", "image/png"), "recorded")
+        done = self.expect(self.look("a"), "replayed")
+        self.assertEqual((done.body, done.headers["Content-Type"], done.headers["Once-Attempt"]), (b"\0\xff", "image/png", "1"))
+
+    def test_a_look_shows_how_a_claim_was_given_up(self):
+        released = self.claim("released")
+        self.expect(self.use(released, "steps/one", b"1"), "recorded")  # Otherwise nothing would be left.
+        self.expect(self.use(released, "release"), "recorded")
+        self.expect(self.use(self.claim("held"), "hold", {"reason": "r"}), "recorded")
+        self.expect(self.use(self.claim("failed"), "fail", {"code": "x", "result": "aGk="}), "recorded")
+        self.claim("lapsed")
+        self.process.kill()
+        self.process.wait()
+        self.edit("UPDATE records SET lease_until_ms = 1 WHERE key LIKE '%lapsed'")
+        self.serve()
+        for key, standing in (("released", "released"), ("held", "unknown"), ("lapsed", "lapsed")):
+            self.assertEqual(self.expect(self.look(key), "seen").json, {"answer": "seen", "standing": standing, "attempt": 1})
+        self.assertEqual(self.expect(self.look("failed"), "failed").json["result"], "aGk=")
+        self.assertEqual(self.record("lapsed")["attempt"], 1)
+
+    def test_a_look_finds_large_results(self):
+        for key, large in (("offloaded", os.urandom(1_500_000)), ("compressed", b"x" * 1_500_000)):
+            self.expect(self.use(self.claim(key), "complete", large, "text/plain"), "recorded")
+            self.assertEqual(self.expect(self.look(key), "replayed").body, large)
+        self.path("once.db.results").rename(self.path("away"))
+        self.assertEqual(self.look("offloaded").problem, (500, "record-unreadable"))
+
+    def test_a_look_does_not_return_what_belongs_to_another_payload(self):
+        self.expect(self.use(self.claim("a", payload_json='{"cents": 1}'), "complete", b"x"), "recorded")
+        self.assertEqual(self.look("a", payload_json='{"cents": 2}').problem, (422, "key-reused"))
+        self.expect(self.look("a", payload_json='{"cents":1.0}'), "replayed")
+        self.claim("b", fingerprint="one")
+        self.assertEqual(self.look("b", fingerprint="two").problem, (422, "key-reused"))
+
+    def test_a_look_that_says_nothing_is_refused(self):
+        for query, word in (("", "key"), ("key=", "key"), ("key=null", "key"), ("key=a&kez=1", "kez"), ("key=a&fingerprint=", "fingerprint"),
+                            ("key=a&key=b", "key"), (f"key={'a' * 1025}", "key")):
+            got = self.ask("GET", f"/v1/claims?{query}")
+            self.assertEqual(got.problem, (400, "bad-request"))
+            self.assertIn(word, got.json["detail"])
+        self.assertEqual(self.ask("HEAD", "/v1/claims?key=a").status, 404)
 
 
 class Steps(ServeCase):
@@ -216,6 +276,13 @@ class Retries(ServeCase):
         self.assertEqual(self.begin("a", request_id="s" * 16).problem, (409, "in-progress"))
         self.expect(self.use(again, "complete", b"x"), "recorded")
         self.expect(self.begin("a", request_id="r" * 16, wait_ms=LEASE_MS), "replayed")
+
+    def test_the_holders_text_survives_the_servers_death(self):
+        for key, more in (("a", {}), ("b", {"request_id": "r" * 16})):
+            claim = self.claim(key, holder="worker 7 of pay", **more)
+            self.restart()
+            self.expect(self.use(claim, "renew"), "renewed")
+            self.assertRegex(self.record(key)["holder"], f":{self.process.pid} once serve (request:[0-9a-f]{{32}} )?worker 7 of pay$")
 
     def test_a_begin_is_repeatable_however_often_the_server_dies(self):
         first = self.claim("a", request_id="r" * 16)
@@ -375,7 +442,7 @@ class Refusals(ServeCase):
             (b'{"key": ""}', "key"), (b'{"key": "a", "lease_ms": 1}', "lease"), (b'{"key": "a", "wait_ms": 600001}', "wait_ms"),
             (b'{"key": "a", "fingerprint": ""}', "fingerprint"), (b'{"key": "a", "payload_json": "{"}', "JSON"),
             (b'{"key": "a", "payload_json": "1", "fingerprint": "x"}', "fingerprint"),
-            (b'{"key": "a", "on_lapse": "holds"}', "on_lapse"), (b'{"key": "a", "request_id": "short"}', "request_id"),
+            (b'{"key": "a", "on_lapse": "holds"}', "on_lapse"), (b'{"key": "a", "request_id": "short"}', "request_id"), (json.dumps({"key": "a", "holder": "x" * 256}).encode(), "holder"),
             (b'{"key": "a", "key": "b"}', "key"), (b'{"key": "undefined"}', "key"), (b'{"key": "a", "fingerprint": null}', "fingerprint"),
             (b'{"key": "a", "request_id": "00000000-0000-0000-0000-000000000000"}', "request_id"), (b'{"key": "a", "scope": null}', "scope"), (json.dumps({"key": "a" * 1025}).encode(), "key"),
         ]:
@@ -408,7 +475,7 @@ class Refusals(ServeCase):
     def test_what_is_no_path_or_no_claim_is_told(self):
         claim = self.claim("a")["claim"]
         for method, path, status in [
-            ("GET", "/v1/claims", 405), ("POST", "/v1/claims/x", 404), ("POST", f"/v1/claims/{claim}/finish", 404),
+            ("GET", "/v1/claims", 400), ("PUT", "/v1/claims", 405), ("POST", "/v1/claims/x", 404), ("POST", f"/v1/claims/{claim}/finish", 404),
             ("GET", f"/v1/claims/{claim}/renew", 405), ("POST", "/v1/claims/zz/renew", 400), ("POST", "/v1/claims/0199/renew", 400),
             ("POST", f"/v1/claims/{claim[:-2]}/steps/a", 405), ("PUT", f"/v1/claims/{claim}/steps/", 400),
             ("PUT", f"/v1/claims/{claim}/steps/%zz", 400), ("POST", "/v1/claims?key=a", 400), ("POST", "/v1/version", 405), ("GET", "/v1", 404),

@@ -147,8 +147,7 @@ class Examination {
   // A full disk is why a file may not be opened: SQLite makes files beside it.
   void look_at_space_of_unopened() {
     try {
-      const std::string text = options_.store.url.empty() ? variable("ONCE_STORE") : options_.store.url;
-      const stores::Url url(text.empty() ? "sqlite:" + default_path() : text);
+      const stores::Url url(store_url(options_.store));
       if (url.scheme() == "sqlite") look_at_space("space", url.path(), "no program can open the store until there is room");
     } catch (const Exception&) {  // The malformed URL was reported.
     }

@@ -39,7 +39,7 @@ std::string ClaimId::text() const {
   append(bytes, lease.count());
   append(bytes, retention.count());
   append(bytes, failure_retention ? failure_retention->count() : absent);
-  for (const std::string_view part : {fingerprint.bytes(), std::string_view(tag)}) {
+  for (const std::string_view part : {fingerprint.bytes(), std::string_view(tag), std::string_view(holder)}) {
     bytes += static_cast<char>(part.size());
     bytes += part;
   }
@@ -65,6 +65,7 @@ ClaimId ClaimId::from_text(std::string_view text) {
   };
   const Fingerprint fingerprint(take());
   const std::string tag(take());
+  const std::string holder(take());
   if (!tag.empty() && (tag.size() != tag_bytes || tag.find_first_not_of("0123456789abcdef") != std::string::npos))
     refuse();
   ClaimId id{.owner = owner,
@@ -73,6 +74,7 @@ ClaimId ClaimId::from_text(std::string_view text) {
              .failure_retention = failures == absent ? std::nullopt : std::optional(Millis{failures}),
              .fingerprint = fingerprint,
              .tag = tag,
+             .holder = holder,
              .key = Key::from_stored(rest)};
   check(id.policy());
   return id;

@@ -22,9 +22,10 @@ struct ClaimId {
   std::optional<Millis> failure_retention = {};
   Fingerprint fingerprint;  // Another attempt's result counts only for the same payload.
   std::string tag;          // Of the call that claimed it, see Claims. Empty, or 32 hexadecimal digits.
+  std::string holder = {};  // For people, as the client gave it. At most 255 bytes.
   Key key;
 
-  [[nodiscard]] std::string text() const;  // Lower-case hexadecimal digits, at most 2328.
+  [[nodiscard]] std::string text() const;  // Lower-case hexadecimal digits, at most 2840.
   // Throws Exception(misuse): it is not the text of one.
   static ClaimId from_text(std::string_view text);
 

@@ -14,12 +14,16 @@
 #include <vector>
 
 #include <once/clock.hpp>
+#include <once/decide.hpp>
 #include <once/error.hpp>
 #include <once/fingerprint.hpp>
 #include <once/keys/key_deriver.hpp>
+#include <once/operate.hpp>
+#include <once/store.hpp>
 
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
+#include "operators/store_access.hpp"
 #include "output/report.hpp"
 #include "platform/thread.hpp"
 #include "serve/claim_id.hpp"
@@ -38,6 +42,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view claims_path = "/v1/claims";
 constexpr std::chrono::milliseconds tick{250};
 constexpr std::size_t most_derived = 16;
+constexpr std::size_t most_holder_bytes = 255;
 constexpr std::size_t most_request_bytes = 128;
 constexpr std::size_t least_request_bytes = 16;
 
@@ -112,6 +117,20 @@ http::Answer failure_answer(const Record& record) {
   return told("failed", members);
 }
 
+http::Answer key_reused() {
+  return problem("key-reused", 422, "The key was used with another payload", "Each operation has a key of its own");
+}
+
+http::Answer unreadable(const Error& error) {
+  return problem("record-unreadable", 500, "The result cannot be read", error.message);
+}
+
+http::Answer store_failed(const Error& error) {
+  http::Answer answer = store_problem(error);
+  if (answer.status == 503) answer.headers.push_back({"Retry-After", "1"});
+  return answer;
+}
+
 http::Answer begin_problem(const Begin& begin) {
   switch (begin.kind) {
     case Begin::Kind::replayed:
@@ -128,7 +147,7 @@ http::Answer begin_problem(const Begin& begin) {
       return answer;
     }
     case Begin::Kind::mismatch:
-      return problem("key-reused", 422, "The key was used with another payload", "Each operation has a key of its own");
+      return key_reused();
     case Begin::Kind::unknown:
       return problem("outcome-unknown", 409, "The operation began, and its outcome is not known",
                      "It is not run again until an operator, or the service, has said what became of it",
@@ -137,14 +156,10 @@ http::Answer begin_problem(const Begin& begin) {
     case Begin::Kind::error:
       break;
   }
-  if (!begin.is_unreadable) {
-    http::Answer answer = store_problem(begin.error);
-    if (answer.status == 503) answer.headers.push_back({"Retry-After", "1"});
-    return answer;
-  }
+  if (!begin.is_unreadable) return store_failed(begin.error);
   return begin.record != nullptr && begin.record->result.placement == Placement::dropped
              ? result_answer("replayed", *begin.record)
-             : problem("record-unreadable", 500, "The result cannot be read", begin.error.message);
+             : unreadable(begin.error);
 }
 
 // ---- requests
@@ -228,9 +243,10 @@ Asked read_asked(Op op, const http::Request& request) {
 // The word of a holder that tells whose call made the claim.
 std::string word_of(const std::string& tag) { return "request:" + tag; }
 
-std::string holder_of(const std::string& tag, const std::string& name) {
-  if (tag.empty()) return name;
-  return name.empty() ? word_of(tag) : word_of(tag) + " " + name;
+// As the record has it, behind the server's own.
+std::string holder_of(const ClaimId& id) {
+  if (id.tag.empty()) return id.holder;
+  return id.holder.empty() ? word_of(id.tag) : word_of(id.tag) + " " + id.holder;
 }
 
 // POST /v1/claims
@@ -250,9 +266,7 @@ Millis millis_of(Members& members, const char* name, Millis usual) {
   return Millis{static_cast<std::int64_t>(*number)};
 }
 
-Fingerprint fingerprint_of(Members& members) {
-  const auto text = members.text("fingerprint");
-  const auto json = members.text("payload_json");
+Fingerprint fingerprint_of(const std::optional<std::string>& text, const std::optional<std::string>& json) {
   if (text && json) throw wrong("'fingerprint' and 'payload_json' are one too many: both say what is compared");
   if (text && text->empty()) throw wrong("'fingerprint' is empty: nothing would be compared. Leave it out to say so");
   if (json) return Fingerprint::of(keys::canonical_text(*json));
@@ -265,13 +279,17 @@ void refuse_bug(const std::string& text, const char* name) {
   throw wrong(std::string("'") + name + "' is the text of a missing value, as a program with a bug sends it");
 }
 
+std::string key_name(const std::optional<std::string>& name) {
+  if (!name || name->empty()) throw wrong("'key' is missing: what names the operation, such as order-17");
+  refuse_bug(*name, "key");
+  return *name;
+}
+
 Wanted read_wanted(const http::Request& request, const Engine& engine, Millis max_wait) {
   Members members(request.body);
   members.refuse_nulls();
   const std::string scope = members.text("scope").value_or("");
-  const auto name = members.text("key");
-  if (!name || name->empty()) throw wrong("'key' is missing: what names the operation, such as order-17");
-  refuse_bug(*name, "key");
+  const std::string name = key_name(members.text("key"));
   const EffectivePolicy usual = effective(engine.options().policy);
   Policy policy;
   policy.lease = millis_of(members, "lease_ms", usual.lease);
@@ -288,20 +306,21 @@ Wanted read_wanted(const http::Request& request, const Engine& engine, Millis ma
   }
   if (members.flag("retry_failures")) policy.on_stored_failure = OnStoredFailure::execute;
   check(policy);
-  Key key(scope, *name);
-  Wanted wanted{.request = {.key = key, .fingerprint = fingerprint_of(members), .policy = policy},
+  Key key(scope, name);
+  const Fingerprint fingerprint = fingerprint_of(members.text("fingerprint"), members.text("payload_json"));
+  Wanted wanted{.request = {.key = key, .fingerprint = fingerprint, .policy = policy},
                 .wait = wait,
                 .id = {.owner = {},
                        .lease = *policy.lease,
                        .retention = *policy.retention,
                        .failure_retention = policy.failure_retention,
-                       .fingerprint = {},
+                       .fingerprint = fingerprint,
                        .tag = {},
+                       .holder = members.text("holder").value_or(""),
                        .key = key},
                 .derive = members.texts("derive").value_or(std::vector<std::string>())};
-  wanted.id.fingerprint = wanted.request.fingerprint;
-  wanted.request.label = members.text("label").value_or(*name);
-  std::string holder = members.text("holder").value_or("");
+  wanted.request.label = members.text("label").value_or(name);
+  if (wanted.id.holder.size() > most_holder_bytes) throw wrong("'holder' has more than 255 bytes");
   if (const auto id = members.text("request_id")) {
     if (id->size() < least_request_bytes || id->size() > most_request_bytes) {
       throw wrong("'request_id' must have 16 to 128 characters, drawn at random for each call");
@@ -309,7 +328,7 @@ Wanted read_wanted(const http::Request& request, const Engine& engine, Millis ma
     refuse_bug(*id, "request_id");
     wanted.id.tag = to_hex(sha256(request.body)).substr(0, 32);
   }
-  wanted.request.holder = holder_of(wanted.id.tag, holder);
+  wanted.request.holder = holder_of(wanted.id);
   if (wanted.derive.size() > most_derived) throw wrong("'derive' has more than 16 names");
   members.end();
   return wanted;
@@ -337,7 +356,8 @@ bool is_as_asked(const Record& record, const Asked& asked) {
       return record.state == State::failed && record.failure == asked.failure &&
              is_same_result(record.result, asked.result);
     case Op::hold:
-      return record.state == State::unknown;
+      return record.state == State::unknown &&
+             record.failure.message == clean_text(asked.text, Failure::max_message_bytes);
     case Op::release:
       return is_released(record);
     case Op::renew:
@@ -453,7 +473,6 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   std::optional<http::Answer> route(const http::Request& request, const ReplyPtr& reply) {
     const auto question = request.target.find('?');
-    if (question != std::string_view::npos) Query(request.target.substr(question + 1)).end();
     std::string_view path = request.target.substr(0, question);
     if (path == "/v1/version") {
       if (!is_read(request)) return not_allowed("GET, HEAD");
@@ -461,7 +480,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
     if (path == "/v1/openapi.json") return is_read(request) ? serve::description() : not_allowed("GET, HEAD");
     if (path == claims_path) {
-      if (request.method != "POST") return not_allowed("POST");
+      if (request.method != "POST") return not_allowed("GET, HEAD, POST");
       if (auto refused = refuse_other_than_json(request)) return refused;
       begin(request, reply);
       return std::nullopt;
@@ -469,6 +488,12 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (!path.starts_with(claims_path) || path[claims_path.size()] != '/') return not_found();
     path.remove_prefix(claims_path.size() + 1);
     const auto slash = path.find('/');
+    Query query(question == std::string_view::npos ? std::string_view() : request.target.substr(question + 1));
+    if (path == claims_path && is_read(request)) {
+      look(std::move(query), reply);
+      return std::nullopt;
+    }
+    query.end();
     if (slash == std::string_view::npos) return not_found();
     const std::string_view digits = path.substr(0, slash);
     std::string_view word = path.substr(slash + 1);
@@ -518,6 +543,46 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     bool waits = false;
     bool has_taken_up = false;
   };
+  // ---- look: what is stored, without a claim
+
+  void look(Query query, const ReplyPtr& reply) {
+    const std::string scope = query.take("scope").value_or("");
+    const std::string name = key_name(query.take("key"));
+    auto attempt = std::make_shared<Attempt>();
+    attempt->fingerprint = fingerprint_of(query.take("fingerprint"), query.take("payload_json"));
+    query.end();
+    attempt->key = Key(scope, name).stored();
+    engine_->options().random->fill(attempt->owner.bytes);  // No record's.
+    engine_->options().store->get(attempt->key, [self = shared_from_this(), attempt, reply](Answer&& answer) {
+      if (answer.status == AnswerStatus::failed) return self->give(reply, store_failed(answer.error));
+      self->looked(*attempt, std::move(answer.record), reply);
+    });
+  }
+
+  void looked(const Attempt& attempt, std::shared_ptr<const Record> record, const ReplyPtr& reply) {
+    const EngineOptions& options = engine_->options();
+    if (record != nullptr && is_sealed(*record)) return give(reply, store_failed(sealed_error(*record)));
+    const Time now = operate::now(*options.store, *clock_);
+    const bool is_open = record != nullptr && record->state == State::in_progress;
+    const Decision decision = decide(record.get(), attempt, effective(options.policy), now);
+    if (record == nullptr || is_expired(record->expires_at, now)) {
+      return give(reply, problem("no-record", 404, "Nothing is stored for this key", "The next call would run"));
+    }
+    if (decision.verdict == Verdict::mismatch) return give(reply, key_reused());
+    if (is_open || decision.verdict == Verdict::unknown) {
+      ordered_json members{{"standing", to_string(operate::standing(*record, now))}, {"attempt", record->attempt}};
+      if (decision.verdict == Verdict::conflict) members["retry_after_ms"] = decision.retry_after.count();
+      if (is_open && !record->note.empty()) members["note"] = record->note;
+      return give(reply, told("seen", members));
+    }
+    fetch_result(options.offload, record->result, [self = shared_from_this(), record, reply](FetchedResult fetched) {
+      if (fetched.error) return self->give(reply, unreadable(*fetched.error));
+      Record whole = *record;
+      whole.result = std::move(fetched.result);
+      self->give(reply, whole.state == State::completed ? result_answer("replayed", whole) : failure_answer(whole));
+    });
+  }
+
   using BeginningPtr = std::shared_ptr<Beginning>;
 
   void begin(const http::Request& request, const ReplyPtr& reply) {
@@ -719,9 +784,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void attach(const ClaimId& id, Callback<void(Attached&&)> done) {
     auto kept = std::make_shared<Callback<void(Attached&&)>>(std::move(done));
     try {
-      engine_->attach(
-          {.key = id.key, .fingerprint = id.fingerprint, .policy = id.policy(), .holder = holder_of(id.tag, {})},
-          id.owner, [kept](Attached&& attached) { (*kept)(std::move(attached)); });
+      engine_->attach({.key = id.key, .fingerprint = id.fingerprint, .policy = id.policy(), .holder = holder_of(id)},
+                      id.owner, [kept](Attached&& attached) { (*kept)(std::move(attached)); });
     } catch (const Exception& error) {
       Attached failed;
       failed.finish = {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = error.error()};
@@ -948,7 +1012,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
             !is_released(*record)) {
           return not_recorded({ErrorKind::unavailable, "another server, or another request, has the claim too"});
         }
-        return lost(record);
+        return asked.op == Op::hold && record != nullptr && record->owner == owner && record->state == State::unknown
+                   ? finished_otherwise(*record)
+                   : lost(record);
       case Finish::Kind::unrecorded:
       case Finish::Kind::declined:
         break;

@@ -107,10 +107,6 @@ void keep_for_ever(const StoreAccess& access) {
   kept.push_back(access);
 }
 
-bool is_offload_url(const std::string& text) {
-  return text.starts_with("file:") || text.find("://") != std::string::npos;
-}
-
 // Unless the URL has it.
 void add_parameter(std::string& url, const std::string& name, const std::string& value) {
   const stores::Url parsed(url);
@@ -151,7 +147,33 @@ void choose_offload(StoreAccess& access, const std::string& asked, std::shared_p
   access.offload = std::make_shared<LateDirectory>(access.offload_directory, std::move(model));
 }
 
+// XDG Base Directory Specification 0.8: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state.
+std::string default_path() {
+  const auto below = [](const std::string& directory, const char* name) {
+    return directory == "/" ? directory + name : directory + "/" + name;
+  };
+  const std::string state = directory_in("XDG_STATE_HOME");
+  if (state.starts_with('/')) return below(state, "once/once.db");
+  const std::string home = directory_in("HOME");
+  if (!home.starts_with('/')) {
+    throw Exception(ErrorKind::misuse,
+                    "HOME is not set, so there is no default store: name one with --store or ONCE_STORE");
+  }
+  return below(home, ".local/state/once/once.db");
+}
+
+std::string default_url(const std::string& path) { return "sqlite:" + escape_url(path) + "?create_directories=1"; }
+
 }  // namespace
+
+bool is_offload_url(const std::string& text) {
+  return text.starts_with("file:") || text.find("://") != std::string::npos;
+}
+
+std::string store_url(const StoreOptions& options) {
+  std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
+  return url.empty() ? default_url(default_path()) : url;
+}
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -208,20 +230,6 @@ std::string told_variables(std::initializer_list<std::pair<const char*, std::str
   return told;
 }
 
-std::string default_path() {
-  const auto below = [](const std::string& directory, const char* name) {
-    return directory == "/" ? directory + name : directory + "/" + name;
-  };
-  const std::string state = directory_in("XDG_STATE_HOME");
-  if (state.starts_with('/')) return below(state, "once/once.db");
-  const std::string home = directory_in("HOME");
-  if (!home.starts_with('/')) {
-    throw Exception(ErrorKind::misuse,
-                    "HOME is not set, so there is no default store: name one with --store or ONCE_STORE");
-  }
-  return below(home, ".local/state/once/once.db");
-}
-
 StoreAccess open_access(const StoreOptions& options, Missing missing) {
   std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
   if (url.empty()) {
@@ -232,7 +240,7 @@ StoreAccess open_access(const StoreOptions& options, Missing missing) {
                                                   " does not exist. `once run` creates it; --store or ONCE_STORE names "
                                                   "another store");
     }
-    url = "sqlite:" + escape_url(path) + "?create_directories=1";
+    url = default_url(path);
   }
   if (missing != Missing::create && url.starts_with("sqlite:")) {
     add_parameter(url, "create", "0");

@@ -57,9 +57,12 @@ std::string told_variables(std::initializer_list<std::pair<const char*, std::str
 // A variable of the environment. Empty: not set.
 std::string variable(const char* name);
 
-// The store's file if none is named: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state, as in XDG Base
-// Directory Specification 0.8. Throws Exception(misuse) if HOME is not set either.
-std::string default_path();
+// --store, otherwise $ONCE_STORE, otherwise that of a file in the user's state directory ($XDG_STATE_HOME, if it is an
+// absolute path, else $HOME/.local/state), as open_access() opens it. Throws Exception(misuse) if there is none.
+std::string store_url(const StoreOptions& options);
+
+// Whether --offload is a URL. Otherwise it is a directory, "none" or empty.
+bool is_offload_url(const std::string& text);
 
 // Opens --store, otherwise $ONCE_STORE, otherwise a file in the user's state directory. Throws Exception as
 // open_store() does; with Missing::refuse also if the partition of a table is not known.
