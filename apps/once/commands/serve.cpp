@@ -1,14 +1,18 @@
 // once serve: claims for programs in any language, over HTTP on a Unix socket or a loopback address.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <once/engine/engine.hpp>
@@ -28,6 +32,8 @@
 #include "process/file_limit.hpp"
 #include "process/sweeper.hpp"
 #include "serve/claims.hpp"
+#include "serve/on_demand.hpp"
+#include "serve/place.hpp"
 #include "settings/access.hpp"
 #include "settings/admin_flags.hpp"
 #include "settings/log.hpp"
@@ -36,7 +42,8 @@ namespace once::cli {
 
 namespace {
 
-constexpr Millis idle_limit{600'000};
+constexpr Millis idle_limit{600'000};  // Of a connection.
+constexpr Millis least_idle{100};      // Of a server: its starter's client must have the time to connect.
 
 struct ServeFlags {
   StoreOptions store;
@@ -48,6 +55,16 @@ struct ServeFlags {
   std::string sweep_interval = "60s";
   LogFlags log;
   AdminFlags admin;
+  bool on_demand = false;
+  bool print_socket = false;
+  std::string idle_timeout = "10m";
+};
+
+// Of a server that is started on demand.
+struct OnDemand {
+  ServerPlace place;
+  Millis idle;
+  Starting& starting;
 };
 
 proxy::Address address_of(const ServeFlags& flags) {
@@ -93,8 +110,10 @@ sigset_t block_end_signals() {
   return signals;
 }
 
-int serve(const ServeFlags& flags) {
-  const proxy::Address address = address_of(flags);
+int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
+  const proxy::Address address = on_demand == nullptr
+                                     ? address_of(flags)
+                                     : proxy::parse_listen("unix:" + on_demand->place.socket(), "the server's socket");
   const unsigned mode = mode_of(flags, address);
   const bool on_socket = !address.socket.empty();
   if (on_socket && !flags.token_file.empty()) {
@@ -136,7 +155,15 @@ int serve(const ServeFlags& flags) {
     log(event);
   };
   const auto engine = std::make_shared<Engine>(std::move(options));
-  Claims claims(engine, {.most_open = flags.max_claims});
+  ClaimsOptions claims_options{.most_open = flags.max_claims};
+  if (on_demand != nullptr) {
+    claims_options.idle = on_demand->idle;
+    claims_options.on_idle = [] {
+      say("nobody has used it for a while, and no claim is open: ending");
+      kill(getpid(), SIGTERM);  // It waits for that.
+    };
+  }
+  Claims claims(engine, std::move(claims_options));
   std::optional<StoreLook> look;
   if (!flags.admin.address.empty() && stats_interval > Millis{0}) {
     look.emplace(
@@ -172,15 +199,41 @@ int serve(const ServeFlags& flags) {
   server_options.refuse_metrics = [&](const http::Request& request) {
     return on_socket ? std::nullopt : token.refuse(request);
   };
+  if (on_demand != nullptr) {
+    server_options.only_user = geteuid();
+    Starting::await_end_of_last(on_demand->place);
+  }
   const proxy::AdminServer server(*engine, std::move(server_options));
   say("listening on " +
       (on_socket ? "unix:" + address.socket : address.host + " port " + std::to_string(server.port())));
   if (made) say("the token is in " + made->path());
+  if (on_demand != nullptr) on_demand->starting.up();
   int signal = 0;
   sigwait(&signals, &signal);
   is_stopping = true;
   claims.stop();
   return exit_ok;
+}
+
+// Returns in the starter, and at the end of the server that it starts.
+int serve_on_demand(ServeFlags flags) {
+  const Millis idle = parse_duration(flags.idle_timeout, "--idle-timeout");
+  if (idle < least_idle) misuse("--idle-timeout must be at least " + std::to_string(least_idle.count()) + "ms");
+  umask(umask(0) & 077);  // The next process must be able to open what this one makes.
+  flags.store.url = store_url(flags.store);
+  const ServerPlace place = place_of(flags.store.url, flags.store.offload);
+  const std::string line = json_line(nlohmann::ordered_json{{"socket", place.socket()}}) + "\n";
+  if (flags.print_socket) return print(line);
+  std::optional<Starting> starting = start_unless_up(place);
+  if (!starting) return print(line);
+  flags.log.level = "warning";  // Nobody empties the file.
+  const OnDemand on_demand{.place = place, .idle = idle, .starting = *starting};
+  try {
+    return serve(flags, &on_demand);
+  } catch (const Exception& error) {
+    starting->failed(error.error());
+    throw;
+  }
 }
 
 }  // namespace
@@ -205,14 +258,40 @@ void add_serve(CLI::App& app, Invocation& invocation) {
   command->add_option("--sweep-interval", flags->sweep_interval, sweep_interval_help)->capture_default_str();
   add_log_flags(*command, flags->log, "text");
   add_admin_flags(*command, flags->admin);
+  CLI::Option* const on_demand = command->add_flag(
+      "--on-demand", flags->on_demand,
+      "Start a server for this user and this store in the background, unless there is one, and print its\n"
+      "socket as {\"socket\": \"PATH\"} when it answers. It ends when nobody uses it");
+  CLI::Option* const print_socket =
+      command->add_flag("--print-socket", flags->print_socket, "Print what --on-demand would print, and start nothing");
+  command
+      ->add_option("--idle-timeout", flags->idle_timeout,
+                   "How long a server that is started on demand stays without a request and an open claim")
+      ->needs(on_demand)
+      ->capture_default_str();
+  // What is chosen by others would count only for the first one, without a word to the rest.
+  for (CLI::Option* const option : command->get_options()) {
+    constexpr std::array<std::string_view, 6> both{"--help",      "--store",        "--offload",
+                                                   "--on-demand", "--print-socket", "--idle-timeout"};
+    if (std::ranges::find(both, option->get_name()) != both.end()) continue;
+    option->excludes(on_demand);
+    option->excludes(print_socket);
+  }
+  print_socket->excludes(on_demand);
   command->footer(
       "docs/serve.md describes the requests.\n\n"
       "Examples:\n"
       "  once serve --store sqlite:/var/lib/once/once.db --listen unix:/run/once/serve.sock\n"
       "  curl --unix-socket /run/once/serve.sock http://once/v1/claims \\\n"
-      "    --json '{\"scope\": \"orders\", \"key\": \"order-17\", \"lease_ms\": 30000}'\n\n"
-      "Exit codes: 0 ended by a signal; 64 wrong options; 243 the store or the address cannot be used.");
-  command->callback([flags, &invocation] { invocation.action = [flags] { return serve(*flags); }; });
+      "    --json '{\"scope\": \"orders\", \"key\": \"order-17\", \"lease_ms\": 30000}'\n"
+      "  once serve --on-demand --store sqlite:/var/lib/pay/once.db\n\n"
+      "Exit codes: 0 ended by a signal, or a server is up on demand; 64 wrong options; 243 the store or the address "
+      "cannot be used.");
+  command->callback([flags, &invocation] {
+    invocation.action = [flags] {
+      return flags->on_demand || flags->print_socket ? serve_on_demand(*flags) : serve(*flags);
+    };
+  });
 }
 
 }  // namespace once::cli

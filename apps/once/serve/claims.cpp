@@ -372,7 +372,10 @@ bool is_as_asked(const Record& record, const Asked& asked) {
 class Claims::Shared : public std::enable_shared_from_this<Shared> {
  public:
   Shared(std::shared_ptr<Engine> engine, ClaimsOptions options)
-      : engine_(std::move(engine)), options_(options), clock_(engine_->options().clock) {}
+      : engine_(std::move(engine)),
+        options_(std::move(options)),
+        clock_(engine_->options().clock),
+        used_at_(clock_->uptime()) {}
 
   void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
     auto reply = std::make_shared<Reply>(Reply{std::move(done)});
@@ -381,6 +384,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       const std::lock_guard lock(mutex_);
       is_ending = ending_;
       if (!is_ending) replies_.insert(reply);
+      used_at_ = clock_->uptime();
     }
     if (is_ending) return reply->done(ending());
     try {
@@ -421,8 +425,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       }
       for (const OpenPtr& open : silent) forget(*open);
       dropped_ += silent.size();
+      const bool ends = is_idle(now);
+      if (ends) ending_ = true;  // Nobody's request is under way, and none is begun.
       lock.unlock();
       silent.clear();
+      if (ends) options_.on_idle();
       lock.lock();
     }
   }
@@ -461,12 +468,19 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   // `open` null: `over` says why.
   using Taken = std::function<void(const OpenPtr& open, const Finish& over)>;
 
+  // With the mutex locked.
+  bool is_idle(Uptime now) const {
+    return options_.idle > Millis{0} && replies_.empty() && open_.empty() && attaching_.empty() && beginning_ == 0 &&
+           used_at_ + options_.idle <= now;
+  }
+
   // ---- answering
 
   void give(const ReplyPtr& reply, proxy::OperatorsAnswer answer) {
     {
       const std::lock_guard lock(mutex_);
       if (replies_.erase(reply) == 0) return;  // It was answered when the end came.
+      used_at_ = clock_->uptime();
     }
     reply->done(std::move(answer));
   }
@@ -474,9 +488,15 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   std::optional<http::Answer> route(const http::Request& request, const ReplyPtr& reply) {
     const auto question = request.target.find('?');
     std::string_view path = request.target.substr(0, question);
+    Query query(question == std::string_view::npos ? std::string_view() : request.target.substr(question + 1));
+    if (path == claims_path && is_read(request)) {
+      look(std::move(query), reply);
+      return std::nullopt;
+    }
+    query.end();
     if (path == "/v1/version") {
       if (!is_read(request)) return not_allowed("GET, HEAD");
-      return json_answer(200, {{"program", "once"}, {"version", ONCE_VERSION}, {"api", 1}});
+      return json_answer(200, {{"program", "once"}, {"version", ONCE_VERSION}, {"api", claims_api_version}});
     }
     if (path == "/v1/openapi.json") return is_read(request) ? serve::description() : not_allowed("GET, HEAD");
     if (path == claims_path) {
@@ -488,12 +508,6 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (!path.starts_with(claims_path) || path[claims_path.size()] != '/') return not_found();
     path.remove_prefix(claims_path.size() + 1);
     const auto slash = path.find('/');
-    Query query(question == std::string_view::npos ? std::string_view() : request.target.substr(question + 1));
-    if (path == claims_path && is_read(request)) {
-      look(std::move(query), reply);
-      return std::nullopt;
-    }
-    query.end();
     if (slash == std::string_view::npos) return not_found();
     const std::string_view digits = path.substr(0, slash);
     std::string_view word = path.substr(slash + 1);
@@ -529,20 +543,6 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
                              "/v1/claims/CLAIM/steps/NAME, where WORD is renew, complete, fail, release or hold.");
   }
 
-  // ---- begin
-
-  // One that is under way, or whose claim is open. The same request again gets the same answer.
-  struct Begun {
-    std::vector<ReplyPtr> waiting;
-    OpenPtr open;
-  };
-
-  struct Beginning {
-    Wanted wanted;
-    ReplyPtr reply;  // Null: those of by_tag_ wait.
-    bool waits = false;
-    bool has_taken_up = false;
-  };
   // ---- look: what is stored, without a claim
 
   void look(Query query, const ReplyPtr& reply) {
@@ -583,6 +583,20 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     });
   }
 
+  // ---- begin
+
+  // One that is under way, or whose claim is open. The same request again gets the same answer.
+  struct Begun {
+    std::vector<ReplyPtr> waiting;
+    OpenPtr open;
+  };
+
+  struct Beginning {
+    Wanted wanted;
+    ReplyPtr reply;  // Null: those of by_tag_ wait.
+    bool waits = false;
+    bool has_taken_up = false;
+  };
   using BeginningPtr = std::shared_ptr<Beginning>;
 
   void begin(const http::Request& request, const ReplyPtr& reply) {
@@ -1034,10 +1048,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   std::map<std::string, Begun> by_tag_;
   std::size_t beginning_ = 0;  // Begins under way.
   std::size_t dropped_ = 0;
+  Uptime used_at_;
 };
 
 Claims::Claims(std::shared_ptr<Engine> engine, ClaimsOptions options)
-    : shared_(std::make_shared<Shared>(std::move(engine), options)),
+    : shared_(std::make_shared<Shared>(std::move(engine), std::move(options))),
       silence_(start_thread<std::jthread>([shared = shared_] { shared->watch(); })) {}
 
 Claims::~Claims() { stop(); }

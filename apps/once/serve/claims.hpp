@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,9 +16,13 @@
 
 namespace once::cli {
 
+inline constexpr int claims_api_version = 1;
+
 struct ClaimsOptions {
   std::size_t most_open = 10'000;  // Claims at a time. Further ones are refused.
   Millis max_wait{600'000};        // The longest `wait_ms`.
+  Millis idle{0};                  // After so long without a request and an open claim, it stops by itself. 0: never.
+  std::function<void()> on_idle = {};  // Called once, by a thread of its own, after that. Must not throw.
 };
 
 // Keeps the handles of claims while their clients live. A client shows that it does by any request about the claim, at

@@ -1,5 +1,7 @@
 #include "frontends/proxy/admin.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -332,9 +334,18 @@ Task<bool> serve_one(Loop& loop, Connection& client, AdminPages& pages, std::opt
   co_return true;
 }
 
+// Who has opened the other end of a Unix socket, as the kernel knows it.
+std::optional<std::uint32_t> user_of(Socket& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool is_known = ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  return is_known ? std::optional<std::uint32_t>(peer.uid) : std::nullopt;
+}
+
 }  // namespace
 
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
+  if (pages.only_user && user_of(socket) != pages.only_user) co_return;
   // Silent connections must not block a probe.
   if (pages.connections >= pages.most_connections) {
     if (pages.reading.empty()) co_return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -34,8 +35,9 @@ struct WriteProbe {
 
 struct AdminPages {
   std::shared_ptr<const tls::ServerContext> certificate = {};  // Null: no TLS. Replaced on the loop's thread only.
-  Millis patience{0};  // For reading a request, and for each write of an answer.
-  Millis idle{0};      // How long a connection is kept for its next request. 0: each has one request.
+  std::optional<std::uint32_t> only_user = {};  // Of a Unix socket: other users' connections are closed at once.
+  Millis patience{0};                           // For reading a request, and for each write of an answer.
+  Millis idle{0};  // How long a connection is kept for its next request. 0: each has one request.
   std::size_t most_connections = 64;
   bool is_ending = false;  // No connection is kept.
   Engine* engine = nullptr;

@@ -14,7 +14,8 @@ namespace once::proxy {
 class AdminServer::Impl {
  public:
   Impl(Engine& engine, AdminOptions options)
-      : pages_{.patience = most_admin_patience,
+      : pages_{.only_user = options.only_user,
+               .patience = most_admin_patience,
                .idle = options.idle,
                .most_connections = options.most_connections,
                .engine = &engine,
