@@ -23,7 +23,8 @@ BODIES = {"renew": {"note": "half done"}, "complete": b"done", "fail": {"code": 
           "hold": {"reason": "r"}, "steps/one": b"1"}
 # An answer to a request that comes within the server's last moments.
 NOT_MET_HERE = {f"{what} of get /v1/{page}" for page in ("version", "openapi.json")
-                for what in ("status 503", "header retry-after of 503", "content application/problem+json of 503")}
+                for what in ("status 503", "header retry-after of 503", "header cache-control of 503",
+                             "content application/problem+json of 503", "member type of answer 503")}
 
 
 class Comparison(openapi.Comparison):
@@ -128,7 +129,7 @@ class Description(serve_test.ServeCase):
         self.look("release")
         wait_until(lambda: b"note" in self.look("renew").content, "the note is written")
         found = self.claim("json result")
-        self.use(found, "complete", {"cents": 1})
+        self.use(found, "complete", b'{"cents": 1}', kind="application/json")
         self.use(found, "complete", b"other")
         self.begin("json result")
         self.look("json result")
@@ -143,7 +144,7 @@ class Description(serve_test.ServeCase):
         self.look("taken")
         self.use(self.claim("taken"), "complete", b"second")
         self.each(lost, 200)
-        self.each("01" + "00" * 16 + lost[34:], 409)
+        self.each("01" + "00" * 16 + self.claim("running")[34:], 409)
 
     def mistakes(self, claim):
         self.each("zz", 400)

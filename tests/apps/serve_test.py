@@ -433,6 +433,11 @@ class Storm(ServeCase):
                 results.setdefault(key, set()).add(result.result())
         self.assertEqual(sorted(self.ran), sorted(keys))
         self.assertEqual({len(told) for told in results.values()}, {1})
+    def test_a_type_without_a_result_is_refused(self):
+        got = self.use(self.claim("a"), "fail", {"code": "x", "content_type": "text/plain"})
+        self.assertEqual(got.problem, (400, "bad-request"))
+        self.assertIn("'result', which is missing", got.json["detail"])
+
 
 
 class Refusals(ServeCase):

@@ -225,12 +225,15 @@ Asked read_asked(Op op, const http::Request& request) {
     if (code->size() > Failure::max_code_bytes || asked.failure.message.size() > Failure::max_message_bytes) {
       throw wrong("'code' has at most 255 bytes, 'message' 4096");  // Cut, it would not be what is repeated.
     }
+    const auto type_of_result = members.text("content_type");
     if (const auto bytes = members.text("result")) {
       std::string why;
       auto decoded = text::decode_base64(*bytes, {}, &why);
       if (!decoded) throw wrong("'result' is not Base64: " + why);
-      asked.result = Result::inlined(std::move(*decoded), members.text("content_type").value_or(""));
+      asked.result = Result::inlined(std::move(*decoded), type_of_result.value_or(""));
       check(asked.result);
+    } else if (type_of_result) {
+      throw wrong("'content_type' is the type of 'result', which is missing");
     }
   } else {
     asked.text = members.text(op == Op::renew ? "note" : "reason").value_or("");
