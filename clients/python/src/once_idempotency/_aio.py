@@ -1,0 +1,192 @@
+"""Carries the protocol out in asyncio, without a thread: connections and renewals belong to the running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from typing import Any, Coroutine, Generator, List, Optional, Set, Tuple, TypeVar
+
+from . import _address, _protocol
+from ._clock import uptime
+from ._wire import MAX_HEAD_BYTES, Pause, Response, Send, Unreachable, parse_head
+from .errors import ClaimLost, OnceError
+
+T = TypeVar("T")
+log = logging.getLogger("once_idempotency")
+MAX_IDLE = 16  # Connections that are kept for each loop.
+
+
+class Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, token: Optional[str]):
+        self.reader, self.writer, self.host, self.token = reader, writer, host, token
+        self.is_late = False
+
+    @classmethod
+    async def open(cls, address: _address.Address, until: float) -> "Connection":
+        token: Optional[str] = None
+        host = "once"
+        opening: Coroutine[Any, Any, Tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+        if isinstance(address, _address.Tcp):
+            token = address.token()
+            host = f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
+            opening = asyncio.open_connection(address.host, address.port, limit=MAX_HEAD_BYTES)
+        else:
+            assert isinstance(address, _address.Unix)
+            opening = asyncio.open_unix_connection(address.path, limit=MAX_HEAD_BYTES)
+        task = asyncio.ensure_future(opening)
+        try:
+            await asyncio.wait({task}, timeout=max(until - uptime(), 0))
+            if not task.done():
+                raise Unreachable("the server did not accept a connection in time")
+            reader, writer = task.result()
+        except OSError as error:
+            raise Unreachable(f"no server at {address}: {error}") from error
+        finally:
+            task.cancel()
+        return cls(reader, writer, host, token)
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def _expire(self) -> None:
+        self.is_late = True
+        self.writer.transport.abort()
+
+    async def exchange(self, send: Send, until: float) -> Tuple[Response, bool]:
+        # A timer that breaks the connection: asyncio.wait_for() costs a task, and may swallow a cancellation.
+        timer = asyncio.get_running_loop().call_later(max(until - uptime(), 0), self._expire)
+        try:
+            self.writer.write(send.encode(self.host, self.token))
+            await self.writer.drain()
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            status, headers, length, again = parse_head(head)
+            body = await self.reader.readexactly(length)
+        except asyncio.LimitOverrunError as error:
+            raise Unreachable("the answer's head is too large") from error
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise Unreachable("the server did not answer in time" if self.is_late else f"the connection broke: {error}") from error
+        finally:
+            timer.cancel()
+        return Response(status, headers, body), again and not self.is_late
+
+
+class Transport:
+    """Connections to one server, for each loop its own. A child process gets none of its parent's."""
+
+    def __init__(self, where: _address.Where):
+        self.where = where
+        self.reset()
+
+    def reset(self) -> None:
+        self.pools: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, List[Connection]]" = weakref.WeakKeyDictionary()
+        self.tasks: Set["asyncio.Task[Any]"] = set()
+
+    def close(self) -> None:
+        """Those of the running loop."""
+        for connection in self.pools.pop(asyncio.get_running_loop(), []):
+            connection.close()
+
+    @staticmethod
+    async def _start(address: _address.OnDemand, until: float) -> _address.Unix:
+        # asyncio's own way waits for a child in a thread, before Python 3.12.
+        with _address.Starting(address) as starting:
+            give_up = max(until, uptime() + _address.START_TIMEOUT_S)
+            while (code := starting.process.poll()) is None:
+                if uptime() >= give_up:
+                    raise starting.late()
+                await asyncio.sleep(0.002)
+            return starting.socket(code)
+
+    async def _connect(self, until: float) -> Connection:
+        address = self.where.address()
+        if isinstance(address, _address.OnDemand):
+            address = await self._start(address, until)
+        return await Connection.open(address, until)
+
+    async def send(self, send: Send) -> Response:
+        until = uptime() + send.timeout_s
+        pool = self.pools.setdefault(asyncio.get_running_loop(), [])
+        connection = pool.pop() if pool else None
+        is_kept = connection is not None
+        while True:
+            if connection is None:
+                connection = await self._connect(until)
+            keep = False
+            try:
+                response, keep = await connection.exchange(send, until)
+                return response
+            except Unreachable:
+                if not is_kept or uptime() >= until:
+                    raise
+                is_kept = False  # The server may have closed it while it was idle. Every request may be repeated.
+            finally:
+                if keep and len(pool) < MAX_IDLE:
+                    pool.append(connection)
+                else:
+                    connection.close()
+            connection = None
+
+    async def run(self, protocol: Generator[_protocol.Effect, Response, T]) -> T:
+        try:
+            effect = next(protocol)
+            while True:
+                if isinstance(effect, Pause):
+                    await asyncio.sleep(effect.seconds)
+                    effect = next(protocol)
+                    continue
+                try:
+                    response = await self.send(effect)
+                except Unreachable as error:
+                    effect = protocol.throw(error)
+                else:
+                    effect = protocol.send(response)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            protocol.close()
+
+    async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Even if the caller is cancelled meanwhile: a finish that the work has earned."""
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return await asyncio.shield(task)
+
+
+class Renewed:
+    """A claim that a task keeps alive."""
+
+    def __init__(self, transport: Transport, granted: _protocol.Granted, timeout_s: float):
+        self.transport = transport
+        self.granted = granted
+        self.timeout_s = timeout_s
+        self.lost: Optional[ClaimLost] = None
+        self.task: Optional["asyncio.Task[None]"] = None
+
+    def start(self) -> None:
+        self.task = asyncio.ensure_future(self._renew())
+
+    def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    async def _renew(self) -> None:
+        lease_s = self.granted.lease_s
+        following = lease_s / 3
+        while True:
+            await asyncio.sleep(following)
+            following = lease_s / 3
+            try:
+                await self.transport.run(_protocol.renew(self.granted, min(self.timeout_s, lease_s / 3)))
+            except ClaimLost as error:
+                self.lost = error
+                log.warning("%s", error)
+                return
+            except Unreachable as error:
+                log.info("the claim of '%s' is not renewed yet: %s", self.granted.key, error)
+                following = min(lease_s / 20, 1.0)
+            except OnceError as error:
+                log.warning("the claim of '%s' cannot be renewed: %s", self.granted.key, error)
+

@@ -1,0 +1,229 @@
+"""Carries the protocol out on sockets that block, and renews claims in one thread for each client and process."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import threading
+import time
+from typing import Any, Dict, Generator, List, Optional, Tuple, TypeVar
+
+from . import _address, _protocol
+from ._clock import uptime
+from ._wire import MAX_HEAD_BYTES, Pause, Response, Send, Unreachable, parse_head
+from .errors import ClaimLost, OnceError
+
+T = TypeVar("T")
+log = logging.getLogger("once_idempotency")
+MAX_IDLE = 16  # Connections that are kept.
+
+
+class Connection:
+    def __init__(self, address: _address.Address, until: float):
+        self.token: Optional[str] = None
+        self.buffer = b""
+        if isinstance(address, _address.Tcp):
+            self.token = address.token()
+            self.host = f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            where: Any = (address.host, address.port)
+        else:
+            assert isinstance(address, _address.Unix)
+            self.host, family, where = "once", socket.AF_UNIX, address.path
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if family != socket.AF_UNIX:
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._limit(until)
+            self.socket.connect(where)
+        except OSError as error:
+            self.socket.close()
+            raise Unreachable(f"no server at {where}: {error}") from error
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _limit(self, until: float) -> None:
+        left = until - uptime()
+        if left <= 0:
+            raise Unreachable("the server did not answer in time")
+        self.socket.settimeout(left)
+
+    def _receive(self, until: float) -> None:
+        self._limit(until)
+        data = self.socket.recv(65536)
+        if not data:
+            raise Unreachable("the server closed the connection")
+        self.buffer += data
+
+    def exchange(self, send: Send, until: float) -> Tuple[Response, bool]:
+        """The answer, and whether the connection can be used again."""
+        try:
+            self._limit(until)
+            self.socket.sendall(send.encode(self.host, self.token))
+            while (end := self.buffer.find(b"\r\n\r\n")) < 0:
+                if len(self.buffer) > MAX_HEAD_BYTES:
+                    raise Unreachable("the answer's head is too large")
+                self._receive(until)
+            status, headers, length, again = parse_head(self.buffer[:end + 4])
+            self.buffer = self.buffer[end + 4:]
+            while len(self.buffer) < length:
+                self._receive(until)
+        except socket.timeout as error:
+            raise Unreachable("the server did not answer in time") from error
+        except OSError as error:
+            raise Unreachable(f"the connection broke: {error}") from error
+        body, self.buffer = self.buffer[:length], self.buffer[length:]
+        return Response(status, headers, body), again and not self.buffer
+
+
+class Transport:
+    """Connections to one server, for many threads. A child process gets none of its parent's."""
+
+    def __init__(self, where: _address.Where):
+        self.where = where
+        self.idle: List[Connection] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """In a child process: the parent's connections and threads are not its own."""
+        for connection in self.idle:
+            connection.close()  # Here only: the parent's descriptors are its own.
+        self.idle = []
+        self.lock = threading.Lock()
+        self.claims: Dict["Renewed", float] = {}
+        self.changed = threading.Condition(threading.Lock())
+        self.thread: Optional[threading.Thread] = None
+
+    def close(self) -> None:
+        with self.lock:
+            idle, self.idle = self.idle, []
+        for connection in idle:
+            connection.close()
+
+    @staticmethod
+    def _start(address: _address.OnDemand, until: float) -> _address.Unix:
+        with _address.Starting(address) as starting:
+            try:
+                code = starting.process.wait(max(until - uptime(), _address.START_TIMEOUT_S))
+            except subprocess.TimeoutExpired:
+                raise starting.late() from None
+            return starting.socket(code)
+
+    def _connect(self, until: float) -> Connection:
+        address = self.where.address()
+        if isinstance(address, _address.OnDemand):
+            address = self._start(address, until)
+        return Connection(address, until)
+
+    def send(self, send: Send) -> Response:
+        until = uptime() + send.timeout_s
+        with self.lock:
+            connection = self.idle.pop() if self.idle else None
+        is_kept = connection is not None
+        while True:
+            if connection is None:
+                connection = self._connect(until)
+            keep = False
+            try:
+                response, keep = connection.exchange(send, until)
+                return response
+            except Unreachable:
+                if not is_kept or uptime() >= until:
+                    raise
+                is_kept = False  # The server may have closed it while it was idle. Every request may be repeated.
+            finally:
+                if keep:
+                    with self.lock:
+                        keep = len(self.idle) < MAX_IDLE
+                        if keep:
+                            self.idle.append(connection)
+                if not keep:
+                    connection.close()
+            connection = None
+
+    def run(self, protocol: Generator[_protocol.Effect, Response, T]) -> T:
+        try:
+            effect = next(protocol)
+            while True:
+                if isinstance(effect, Pause):
+                    time.sleep(effect.seconds)
+                    effect = next(protocol)
+                    continue
+                try:
+                    response = self.send(effect)
+                except Unreachable as error:
+                    effect = protocol.throw(error)
+                else:
+                    effect = protocol.send(response)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            protocol.close()
+
+    # ---- signs of life
+
+    def add(self, claim: "Renewed") -> None:
+        with self.changed:
+            self.claims[claim] = uptime() + claim.granted.lease_s / 3
+            if self.thread is None or not self.thread.is_alive():
+                self.thread = threading.Thread(target=self._renew, name="once renewals", daemon=True)
+                self.thread.start()
+            self.changed.notify()
+
+    def remove(self, claim: "Renewed") -> None:
+        with self.changed:
+            self.claims.pop(claim, None)
+            self.changed.notify()
+
+    def _renew(self) -> None:
+        own = self.changed
+        while True:
+            with own:
+                while True:
+                    if not self.claims:
+                        if not own.wait(10.0) and not self.claims:
+                            self.thread = None
+                            return
+                        continue
+                    claim, due = min(self.claims.items(), key=lambda item: item[1])
+                    left = due - uptime()
+                    if left <= 0:
+                        break
+                    own.wait(left)
+            following = claim.renew_once()
+            with own:
+                if claim in self.claims:
+                    if following is None:
+                        del self.claims[claim]
+                    else:
+                        self.claims[claim] = uptime() + following
+
+
+class Renewed:
+    """A claim that the thread keeps alive."""
+
+    def __init__(self, transport: Transport, granted: _protocol.Granted, timeout_s: float):
+        self.transport = transport
+        self.granted = granted
+        self.timeout_s = timeout_s
+        self.lost: Optional[ClaimLost] = None
+
+    def renew_once(self) -> Optional[float]:
+        """In how many seconds to renew again; None: it is of no use."""
+        lease_s = self.granted.lease_s
+        try:
+            # A third of the lease is left for more tries, and one slow answer must not cost other claims theirs.
+            self.transport.run(_protocol.renew(self.granted, min(self.timeout_s, lease_s / 3)))
+        except ClaimLost as error:
+            self.lost = error
+            log.warning("%s", error)
+            return None
+        except Unreachable as error:
+            log.info("the claim of '%s' is not renewed yet: %s", self.granted.key, error)
+            return min(lease_s / 20, 1.0)
+        except OnceError as error:
+            log.warning("the claim of '%s' cannot be renewed: %s", self.granted.key, error)
+            return lease_s / 3
+        return lease_s / 3

@@ -1,0 +1,770 @@
+"""`Once`: functions, coroutines and blocks that run once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import datetime
+import functools
+import inspect
+import json
+import logging
+import os
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
+
+from . import _address, _aio, _blocking, _keys, _protocol
+from ._clock import uptime
+from ._keys import ALL, Key, Payload
+from ._protocol import JSON, NOT_KEPT, Granted, Stored
+from ._wire import Unreachable
+from .errors import (
+    ClaimLost,
+    InProgress,
+    OnceError,
+    Replayed,
+    Refused,
+    ResultNotKept,
+    ResultUnreadable,
+    TooLarge,
+    Unavailable,
+    Unrecorded,
+)
+
+log = logging.getLogger("once_idempotency")
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Duration = Union[int, float, str, datetime.timedelta]
+Fates = Union[str, Mapping[Type[BaseException], str]]
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any], Any]
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_FATES = ("release", "fail", "hold")
+
+
+def seconds(value: Duration, name: str) -> float:
+    """30, 0.5, "30s", "3d" or a timedelta."""
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        digits = value.rstrip("mshd")
+        unit = _UNITS.get(value[len(digits):])
+        try:
+            if unit is None:
+                raise ValueError
+            value = float(digits) * unit
+        except ValueError:
+            raise ValueError(f"{name}={value!r} is no duration, such as 30, '30s' or '3d'") from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ValueError(f"{name}={value!r} is no duration, such as 30, '30s' or '3d'")
+    return float(value)
+
+
+def _ms(value: Duration, name: str) -> int:
+    return round(seconds(value, name) * 1000)
+
+
+class Options:
+    """How calls of one operation are claimed, and what becomes of them. Checked when the function is decorated."""
+
+    def __init__(
+        self,
+        scope: str,
+        lease: Duration = 30,
+        wait: Duration = 10,
+        retention: Optional[Duration] = None,
+        failure_retention: Optional[Duration] = None,
+        expected: Optional[Duration] = None,
+        on_lapse: str = "takeover",
+        on_error: Fates = "release",
+        on_unrecorded: str = "return",
+        retry_failures: bool = False,
+        derive: Sequence[str] = (),
+        encode: Optional[Encode] = None,
+        decode: Optional[Decode] = None,
+    ):
+        if not isinstance(scope, str):
+            raise TypeError("scope= is a text, the name of the operation")
+        if on_lapse not in ("takeover", "hold"):
+            raise ValueError("on_lapse= is 'takeover' or 'hold'")
+        if on_unrecorded not in ("return", "raise"):
+            raise ValueError("on_unrecorded= is 'return' or 'raise'")
+        for fate in [on_error] if isinstance(on_error, str) else on_error.values():
+            if fate not in _FATES:
+                raise ValueError(f"on_error={fate!r} is none of {', '.join(_FATES)}")
+        self.scope = scope
+        self.wait_s = seconds(wait, "wait")
+        self.on_error = on_error
+        self.on_unrecorded = on_unrecorded
+        self.encode, self.decode = encode, decode
+        self.members: Dict[str, Any] = {"scope": scope, "lease_ms": _ms(lease, "lease")}
+        for name, value in (("retention", retention), ("failure_retention", failure_retention), ("expected", expected)):
+            if value is not None:
+                self.members[f"{name}_ms"] = _ms(value, name)
+        if on_lapse != "takeover":
+            self.members["on_lapse"] = on_lapse
+        if retry_failures:
+            self.members["retry_failures"] = True
+        if derive:
+            self.members["derive"] = list(derive)
+
+    def fate(self, error: BaseException) -> Optional[str]:
+        """None: the claim lapses. An interrupt or a cancellation says nothing of what the work has done."""
+        if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
+            return None
+        if isinstance(error, ClaimLost):
+            return None
+        if isinstance(self.on_error, str):
+            return self.on_error
+        for kind in type(error).__mro__:
+            if kind in self.on_error:
+                return self.on_error[kind]
+        return "release"
+
+    def encoded(self, value: Any) -> Stored:
+        """What is stored of the result. The work has run, so this never fails: it says that there is no result."""
+        try:
+            plain = self.encode(value) if self.encode is not None else value
+            text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            return Stored(text.encode("utf-8"), JSON)
+        except Exception as error:  # Whatever a codec of the user raises.
+            why = f"a result of type {type(value).__name__} is not JSON: {error}"
+            return Stored(why.encode("utf-8", "replace")[:1000], NOT_KEPT)
+
+    def decoded(self, stored: Stored, key: str) -> Any:
+        if stored.content_type == NOT_KEPT:
+            raise ResultNotKept(f"'{key}' ran, and {stored.body.decode('utf-8', 'replace')}; it is not run again")
+        if stored.content_type != JSON:
+            raise ResultUnreadable(
+                f"'{key}' ran, and its result is of the type {stored.content_type!r}, not {JSON}",
+                stored.body, stored.content_type,
+            )
+        try:
+            value = json.loads(stored.body)
+        except ValueError as error:
+            raise ResultUnreadable(f"'{key}' ran, and its result is no JSON: {error}", stored.body, JSON) from error
+        return self.decode(value) if self.decode is not None else value
+
+
+class _ClaimBase:
+    """What both kinds of claim have."""
+
+    def __init__(self, options: Options, granted: Granted, timeout_s: float):
+        self._options = options
+        self._granted = granted
+        self._timeout_s = timeout_s
+        self._is_ended = False
+        self._may_complete = True
+        self._pid = os.getpid()
+
+    @property
+    def key(self) -> str:
+        return self._granted.key
+
+    @property
+    def scope(self) -> str:
+        return self._granted.scope
+
+    @property
+    def attempt(self) -> int:
+        """1, or more if attempts before it did not finish."""
+        return self._granted.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing token. It grows with each attempt: give it to whatever can refuse an older one."""
+        return self._granted.token
+
+    @property
+    def derived_keys(self) -> Mapping[str, str]:
+        """Keys for services downstream, by the names in `derive=`. The same in each attempt."""
+        return self._granted.derived_keys
+
+    @property
+    def valid_for_s(self) -> float:
+        """How long the claim is certainly ours, without another renewal."""
+        return max(0.0, self._granted.valid_until - uptime())
+
+    def _begin_end(self, is_complete: bool = False) -> None:
+        self._require_own()
+        if self._is_ended:
+            raise OnceError(f"the claim of '{self.key}' has ended already")
+        if is_complete and not self._may_complete:
+            raise OnceError("the function's result completes the claim: return it")
+        self._is_ended = True
+
+    def _require_own(self) -> None:
+        if os.getpid() != self._pid:
+            raise ClaimLost(f"the claim of '{self.key}' belongs to process {self._pid}, which forked this one")
+
+    def _look_at_step(self, name: str) -> Optional[Any]:
+        self._require_own()
+        if not name or len(name.encode("utf-8")) > 255:
+            raise ValueError("a step's name has 1 to 255 bytes")
+        if name not in self._granted.steps:
+            return None
+        return (json.loads(self._granted.steps[name]),)
+
+    @staticmethod
+    def _encoded_step(value: Any) -> bytes:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+    def _superseded(self, other: Optional[Stored]) -> None:
+        """After an end without a result: another attempt's counts, which the next call gets."""
+        if other is not None:
+            log.warning("the claim of '%s' was lost, and another attempt has stored a result", self.key)
+
+
+class Claim(_ClaimBase):
+    """The right to run the operation, for code that blocks. It is renewed meanwhile."""
+
+    def __init__(self, transport: _blocking.Transport, options: Options, granted: Granted, timeout_s: float):
+        super().__init__(options, granted, timeout_s)
+        self._transport = transport
+        self._renewed = _blocking.Renewed(transport, granted, timeout_s)
+        transport.add(self._renewed)
+
+    def _stop(self) -> None:
+        self._transport.remove(self._renewed)
+
+    def check(self) -> None:
+        """Look before you leap: returns if the claim is certainly still ours, else raises `ClaimLost`."""
+        self._require_own()
+        if self._renewed.lost is not None:
+            raise self._renewed.lost
+        self._transport.run(_protocol.assure(self._granted, self._timeout_s))
+
+    def note(self, text: str) -> None:
+        """For operators, who see it with the record: how far the work is."""
+        self._require_own()
+        try:
+            self._transport.run(_protocol.renew(self._granted, self._timeout_s, text))
+        except Unreachable as error:
+            log.info("the note for '%s' was not written: %s", self.key, error)
+
+    def step(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """The result of `function(*args, **kwargs)`, which is kept in the record: an attempt that takes over gets it,
+        and does not run the function. Results are JSON."""
+        found = self._look_at_step(name)
+        if found is not None:
+            return cast(T, found[0])
+        self.check()
+        value = function(*args, **kwargs)
+        if inspect.isawaitable(value):
+            raise TypeError(f"the step '{name}' is a coroutine: use an `async def` and await claim.step(...)")
+        self._transport.run(_protocol.step(self._granted, name, self._encoded_step(value), self._timeout_s))
+        return value
+
+    def complete(self, result: Any) -> Any:
+        """Stores the result, and returns the one that counts: after a takeover, the other attempt's."""
+        self._begin_end(is_complete=True)
+        return self._complete(result)
+
+    def _complete(self, result: Any) -> Any:
+        self._is_ended = True
+        stored = self._options.encoded(result)
+        try:
+            other, is_kept = self._transport.run(_protocol.complete(self._granted, stored, self._timeout_s))
+        except Unrecorded as error:
+            if self._options.on_unrecorded == "raise":
+                raise
+            log.error("%s; its work has run, and may run again", error)
+            return result
+        finally:
+            self._stop()
+        if other is not None:
+            return self._options.decoded(other, self.key)
+        if not is_kept:
+            log.warning("'%s' ran, and its result was not kept: %s", self.key, _why(stored))
+        return result
+
+    def fail(self, code: str, message: str = "") -> None:
+        """Stores a failure, which is replayed to later callers as `StoredFailure`."""
+        self._begin_end()
+        try:
+            self._superseded(self._transport.run(_protocol.fail(self._granted, code, message, self._timeout_s)))
+        finally:
+            self._stop()
+
+    def release(self, reason: str = "") -> None:
+        """Nothing was done: the next caller may run it at once."""
+        self._give_up("release", reason)
+
+    def hold(self, reason: str) -> None:
+        """The outcome is not known: nothing is run until an operator has decided."""
+        self._give_up("hold", reason)
+
+    def _give_up(self, word: str, reason: str) -> None:
+        self._begin_end()
+        try:
+            self._superseded(self._transport.run(_protocol.give_up_claim(self._granted, word, reason, self._timeout_s)))
+        finally:
+            self._stop()
+
+    def _lapse(self) -> None:
+        """No more signs of life. Nothing is sent: what the work has done is not known."""
+        self._is_ended = True
+        self._stop()
+
+    def _thrown(self, error: BaseException) -> None:
+        fate = self._options.fate(error)
+        if self._is_ended:
+            return
+        if fate is None or os.getpid() != self._pid:
+            return self._lapse()
+        try:
+            if fate == "fail":
+                self.fail(type(error).__name__, str(error))
+            else:
+                self._give_up(fate, f"{type(error).__name__}: {error}")
+        except OnceError as problem:  # The work's own error is what the caller must see.
+            log.error("the end of '%s' was not recorded: %s", self.key, problem)
+
+
+class AsyncClaim(_ClaimBase):
+    """The right to run the operation, for coroutines. It is renewed meanwhile, as long as the loop runs."""
+
+    def __init__(self, transport: _aio.Transport, options: Options, granted: Granted, timeout_s: float):
+        super().__init__(options, granted, timeout_s)
+        self._transport = transport
+        self._renewed = _aio.Renewed(transport, granted, timeout_s)
+        self._renewed.start()
+
+    def _stop(self) -> None:
+        self._renewed.stop()
+
+    async def check(self) -> None:
+        """Look before you leap: returns if the claim is certainly still ours, else raises `ClaimLost`."""
+        self._require_own()
+        if self._renewed.lost is not None:
+            raise self._renewed.lost
+        await self._transport.run(_protocol.assure(self._granted, self._timeout_s))
+
+    async def note(self, text: str) -> None:
+        """For operators, who see it with the record: how far the work is."""
+        self._require_own()
+        try:
+            await self._transport.run(_protocol.renew(self._granted, self._timeout_s, text))
+        except Unreachable as error:
+            log.info("the note for '%s' was not written: %s", self.key, error)
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As Claim.step(), of a coroutine function or a plain one."""
+        found = self._look_at_step(name)
+        if found is not None:
+            return found[0]
+        await self.check()
+        value = function(*args, **kwargs)
+        if inspect.isawaitable(value):
+            value = await value
+        data = self._encoded_step(value)
+        await self._transport.to_its_end(
+            self._transport.run(_protocol.step(self._granted, name, data, self._timeout_s))
+        )
+        return value
+
+    async def complete(self, result: Any) -> Any:
+        """Stores the result, and returns the one that counts: after a takeover, the other attempt's."""
+        self._begin_end(is_complete=True)
+        return await self._transport.to_its_end(self._complete(result))
+
+    async def _complete(self, result: Any) -> Any:
+        self._is_ended = True
+        stored = self._options.encoded(result)
+        try:
+            other, is_kept = await self._transport.run(_protocol.complete(self._granted, stored, self._timeout_s))
+        except Unrecorded as error:
+            if self._options.on_unrecorded == "raise":
+                raise
+            log.error("%s; its work has run, and may run again", error)
+            return result
+        finally:
+            self._stop()
+        if other is not None:
+            return self._options.decoded(other, self.key)
+        if not is_kept:
+            log.warning("'%s' ran, and its result was not kept: %s", self.key, _why(stored))
+        return result
+
+    async def fail(self, code: str, message: str = "") -> None:
+        """Stores a failure, which is replayed to later callers as `StoredFailure`."""
+        self._begin_end()
+        await self._transport.to_its_end(self._end(_protocol.fail(self._granted, code, message, self._timeout_s)))
+
+    async def release(self, reason: str = "") -> None:
+        """Nothing was done: the next caller may run it at once."""
+        await self._give_up("release", reason)
+
+    async def hold(self, reason: str) -> None:
+        """The outcome is not known: nothing is run until an operator has decided."""
+        await self._give_up("hold", reason)
+
+    async def _give_up(self, word: str, reason: str) -> None:
+        self._begin_end()
+        protocol = _protocol.give_up_claim(self._granted, word, reason, self._timeout_s)
+        await self._transport.to_its_end(self._end(protocol))
+
+    async def _end(self, protocol: Any) -> None:
+        try:
+            self._superseded(await self._transport.run(protocol))
+        finally:
+            self._stop()
+
+    def _lapse(self) -> None:
+        self._is_ended = True
+        self._stop()
+
+    async def _thrown(self, error: BaseException) -> None:
+        fate = self._options.fate(error)
+        if self._is_ended:
+            return
+        if fate is None or os.getpid() != self._pid:
+            return self._lapse()
+        try:
+            if fate == "fail":
+                await self.fail(type(error).__name__, str(error))
+            else:
+                await self._give_up(fate, f"{type(error).__name__}: {error}")
+        except OnceError as problem:  # The work's own error is what the caller must see.
+            log.error("the end of '%s' was not recorded: %s", self.key, problem)
+
+
+def _why(stored: Stored) -> str:
+    return stored.body.decode("utf-8", "replace") if stored.content_type == NOT_KEPT else "it is too large"
+
+
+_claims: "contextvars.ContextVar[Tuple[Union[Claim, AsyncClaim], ...]]" = contextvars.ContextVar("once_claims", default=())
+
+
+def current_claim() -> Claim:
+    """The claim of the decorated function that runs."""
+    return _current(Claim)
+
+
+def current_async_claim() -> AsyncClaim:
+    """The claim of the decorated coroutine that runs."""
+    return _current(AsyncClaim)
+
+
+def _current(kind: Type[T]) -> T:
+    for claim in reversed(_claims.get()):
+        if isinstance(claim, kind) and not claim._is_ended:
+            return claim
+    raise OnceError(f"no {kind.__name__} here: this code was not called by an idempotent function")
+
+
+def _refuse_own(scope: str, key: str) -> None:
+    """Work that calls itself with its own key would wait for itself."""
+    for claim in _claims.get():
+        if claim.key == key and claim.scope == scope and not claim._is_ended and claim._pid == os.getpid():
+            raise InProgress(f"'{key}' is asked for by its own work, which would wait for itself")
+
+
+class Block:
+    """What `once.claim()` returns: use it by `with`, or by `async with`."""
+
+    def __init__(self, once: "Once", options: Options, members: Mapping[str, Any]):
+        self._once, self._options, self._members = once, options, members
+        self._claim: Optional[Union[Claim, AsyncClaim]] = None
+        self._token: Any = None
+
+    def __enter__(self) -> Claim:
+        claim = self._once._begin(self._options, self._members)
+        if isinstance(claim, Stored):
+            raise Replayed(self._options.decoded(claim, self._members["key"]))
+        return self._entered(claim)
+
+    def _entered(self, claim: T) -> T:
+        self._claim = cast(Union[Claim, AsyncClaim], claim)
+        self._token = _claims.set((*_claims.get(), self._claim))
+        return claim
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+        claim = self._claim
+        assert isinstance(claim, Claim)
+        _claims.reset(self._token)
+        if error is not None:
+            claim._thrown(error)
+        else:
+            self._require_end(claim)
+
+    @staticmethod
+    def _require_end(claim: Union[Claim, AsyncClaim]) -> None:
+        if claim._is_ended:
+            return
+        claim._lapse()
+        raise OnceError(
+            f"the block of '{claim.key}' ended without complete(), fail(), release() or hold(): its claim lapses, "
+            "and the work may run again"
+        )
+
+    async def __aenter__(self) -> AsyncClaim:
+        claim = await self._once._begin_async(self._options, self._members)
+        if isinstance(claim, Stored):
+            raise Replayed(self._options.decoded(claim, self._members["key"]))
+        return self._entered(claim)
+
+    async def __aexit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+        claim = self._claim
+        assert isinstance(claim, AsyncClaim)
+        _claims.reset(self._token)
+        if error is not None:
+            await claim._thrown(error)
+        else:
+            self._require_end(claim)
+
+
+_all: "weakref.WeakSet[Once]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for once in _all:
+        once._blocking.reset()
+        once._aio.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Once:
+    """A client of one `once serve`. One for a program, used by all its threads, loops and forked processes.
+
+    `server` is "unix:PATH", or "http://127.0.0.1:PORT" with `token_file`. With `store`, such as "sqlite:once.db", the
+    program `once` serves it on demand. Without both, ONCE_SERVER (with ONCE_TOKEN_FILE) or ONCE_STORE says it. Nothing
+    is connected before the first call. `timeout` is how long an unreachable server is tried again before a call
+    raises `Unavailable`.
+    """
+
+    def __init__(
+        self,
+        store: Optional[str] = None,
+        *,
+        server: Optional[str] = None,
+        token_file: Optional[str] = None,
+        program: Optional[str] = None,
+        timeout: Duration = 10,
+        holder: Optional[str] = None,
+    ):
+        self._where = where = _address.Where(server, store, token_file, program)
+        self._blocking = _blocking.Transport(where)
+        self._aio = _aio.Transport(where)
+        self._timeout_s = seconds(timeout, "timeout")
+        self._holder = holder
+        self._scopes: Dict[str, Tuple[str, str]] = {}
+        _all.add(self)
+
+    def close(self) -> None:
+        """Closes idle connections. The client may be used again."""
+        self._blocking.close()
+
+    def forget(self) -> None:
+        """Closes idle connections, and reads the environment again at the next call."""
+        self._where.forget()
+        self.close()
+        self._aio.reset()
+
+    async def aclose(self) -> None:
+        """Closes the idle connections of this loop."""
+        self._aio.close()
+
+    def idempotent(
+        self,
+        *,
+        key: Key,
+        scope: Optional[str] = None,
+        payload: Payload = ALL,
+        data_keyword_argument: Optional[str] = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Decorates a function or a coroutine function: it runs once for each key, and later calls get its result.
+
+        `key` is a template of the arguments, such as "order-{order.id}", or a function of them that returns a text, a
+        number or a list of these. `scope` is the operation's name, by default the function's. `payload` names the
+        arguments that are compared (default: all); a call with the same key and others raises `KeyReused`. None
+        compares nothing. `data_keyword_argument` is Powertools' name for a single one. The others are those of
+        `Options`: lease, wait, retention, failure_retention, expected, on_lapse, on_error, on_unrecorded,
+        retry_failures, derive, encode, decode.
+        """
+        if data_keyword_argument is not None:
+            if payload is not ALL:
+                raise ValueError("data_keyword_argument= and payload= say the same: give one")
+            payload = (data_keyword_argument,)
+
+        def decorate(function: F) -> F:
+            return cast(F, self._wrapped(function, key, scope, payload, options))
+
+        return decorate
+
+    def _wrapped(self, function: Callable[..., Any], key: Key, scope: Optional[str], payload: Payload, more: Dict[str, Any]) -> Any:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("a generator has no single result: decorate a function that returns one")
+        name = getattr(function, "__qualname__", None)
+        if scope is None:
+            if name is None or "<" in name:
+                raise ValueError(f"{name or function!r} has no name that stays the same: give scope=")
+            scope = name
+        self._claim_scope(scope, function)
+        arguments = _keys.Arguments(function, key, payload)
+        options = Options(scope, **more)
+
+        def call(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+            bound = arguments.bind(args, kwargs)
+            text = arguments.key_of(args, kwargs, bound)
+            _refuse_own(options.scope, text)
+            return self._members(options, text, arguments.payload_of(args, kwargs, bound))
+
+        call_of = getattr(function, "__call__", None)
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_of):
+
+            @functools.wraps(function)
+            async def run_async(*args: Any, **kwargs: Any) -> Any:
+                if _is_disabled(options.scope):
+                    return await function(*args, **kwargs)
+                return await self._run_async(options, call(args, kwargs), lambda: function(*args, **kwargs))
+
+            return run_async
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if _is_disabled(options.scope):
+                return function(*args, **kwargs)
+            return self._run(options, call(args, kwargs), lambda: function(*args, **kwargs))
+
+        return run
+
+    def _claim_scope(self, scope: str, function: Callable[..., Any]) -> None:
+        """Two functions in one scope would give their results to one another's callers."""
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        place = (getattr(code, "co_filename", ""), getattr(function, "__qualname__", repr(function)))
+        known = self._scopes.setdefault(scope, place)
+        if known != place:
+            raise ValueError(f"{known[1]} of {known[0]} and {place[1]} of {place[0]} have the scope '{scope}': give scope=")
+
+    def claim(self, scope: str, key: Any, *, payload: Any = None, **options: Any) -> Block:
+        """For `with` and `async with`: a claim for the block, which must end it, such as by `complete()`.
+
+        If the operation has run, the block is not entered: `Replayed` is raised, with the result. `payload` is compared.
+        """
+        if not scope:
+            raise ValueError("the scope is the operation's name, such as 'report'")
+        return Block(self, *self._asked(scope, key, payload, options))
+
+    def call(self, scope: str, key: Any, function: Callable[[Claim], Any], *, payload: Any = None, **options: Any) -> Any:
+        """Runs `function(claim)` once for this key, and returns its result, or the stored one."""
+        checked, members = self._asked(scope, key, payload, options)
+        return self._run(checked, members, None, function)
+
+    async def call_async(self, scope: str, key: Any, function: Callable[[AsyncClaim], Any], *, payload: Any = None, **options: Any) -> Any:
+        """As `call`, of a coroutine function."""
+        checked, members = self._asked(scope, key, payload, options)
+        return await self._run_async(checked, members, None, function)
+
+    def _asked(self, scope: str, key: Any, payload: Any, options: Dict[str, Any]) -> Tuple[Options, Dict[str, Any]]:
+        if _is_disabled(scope):
+            raise Unavailable("ONCE_DISABLED is set: there is no claim for this work; use the decorator")
+        checked = Options(scope, **options)
+        text = _keys.whole_key(key)
+        _refuse_own(scope, text)
+        return checked, self._members(checked, text, {} if payload is None else _keys.compared(payload))
+
+    # ---- one call
+
+    def _members(self, options: Options, key: str, compared: Mapping[str, str]) -> Dict[str, Any]:
+        holder = self._holder or f"pid {os.getpid()}"
+        return {**options.members, "key": key, **compared, "holder": f"{holder} {options.scope}"[:200]}
+
+    def _begin(self, options: Options, members: Mapping[str, Any]) -> Union[Claim, Stored]:
+        got = self._blocking.run(_protocol.begin(members, options.wait_s, self._timeout_s))
+        return got if isinstance(got, Stored) else Claim(self._blocking, options, got, self._timeout_s)
+
+    async def _begin_async(self, options: Options, members: Mapping[str, Any]) -> Union[AsyncClaim, Stored]:
+        got = await self._aio.run(_protocol.begin(members, options.wait_s, self._timeout_s))
+        return got if isinstance(got, Stored) else AsyncClaim(self._aio, options, got, self._timeout_s)
+
+    def _run(
+        self, options: Options, members: Mapping[str, Any], work: Optional[Callable[[], Any]],
+        work_with_claim: Optional[Callable[[Claim], Any]] = None,
+    ) -> Any:
+        claim = self._begin(options, members)
+        if isinstance(claim, Stored):
+            return options.decoded(claim, members["key"])
+        claim._may_complete = False
+        mark = _claims.set((*_claims.get(), claim))
+        try:
+            result = work_with_claim(claim) if work_with_claim is not None else work() if work is not None else None
+            if inspect.isawaitable(result) or inspect.isgenerator(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise TypeError("the function returned a coroutine or a generator, which has not run: use `async def`")
+        except BaseException as error:
+            claim._thrown(error)
+            raise
+        finally:
+            _claims.reset(mark)
+        if claim._is_ended:
+            return result
+        claim._require_own()
+        return claim._complete(result)
+
+    async def _run_async(
+        self, options: Options, members: Mapping[str, Any], work: Optional[Callable[[], Any]],
+        work_with_claim: Optional[Callable[[AsyncClaim], Any]] = None,
+    ) -> Any:
+        claim = await self._begin_async(options, members)
+        if isinstance(claim, Stored):
+            return options.decoded(claim, members["key"])
+        claim._may_complete = False
+        mark = _claims.set((*_claims.get(), claim))
+        try:
+            result = await (work_with_claim(claim) if work_with_claim is not None else work() if work is not None else _nothing())
+        except BaseException as error:
+            await claim._thrown(error)
+            raise
+        finally:
+            _claims.reset(mark)
+        if claim._is_ended:
+            return result
+        claim._require_own()
+        return await self._aio.to_its_end(claim._complete(result))
+
+
+async def _nothing() -> None:
+    return None
+
+
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}
+
+
+def _is_disabled(scope: str) -> bool:
+    """Whether ONCE_DISABLED switches protection off, as docs/testing.md has it. Each such run is reported."""
+    word = os.environ.get("ONCE_DISABLED", "")
+    off = _SWITCH.get(word.lower())
+    if off is None:
+        raise ValueError(f"ONCE_DISABLED is {word!r}: neither 1 nor 0")
+    if off:
+        log.warning("ONCE_DISABLED is set: '%s' runs unprotected, so that it may run twice", scope)
+    return off
+
+
+_default = Once()
+
+
+def default_once() -> Once:
+    """The client that ONCE_SERVER or ONCE_STORE names."""
+    return _default
+
+
+def idempotent(
+    *,
+    key: Key,
+    scope: Optional[str] = None,
+    payload: Payload = ALL,
+    data_keyword_argument: Optional[str] = None,
+    **options: Any,
+) -> Callable[[F], F]:
+    """`default_once().idempotent(...)`: the environment is read at the first call of a function."""
+    return _default.idempotent(
+        key=key, scope=scope, payload=payload, data_keyword_argument=data_keyword_argument, **options
+    )

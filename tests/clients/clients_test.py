@@ -1,0 +1,265 @@
+"""clients_test.py ONCE PLAYER [CASE ...]: plays transcripts.json with a client and a real `once serve`.
+
+PLAYER is a name in PLAYERS, or the command of another one. docs/write-a-client.md says what a player does.
+"""
+import collections
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import threading
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "apps"))
+
+import harness  # noqa: E402
+from cutting_proxy import CuttingProxy  # noqa: E402
+
+# What each is started with, and what it cannot do of what cases need.
+PLAYERS = {
+    "python": ([sys.executable, HERE / "players/player.py"], {"cancel"}),  # No caller can cancel a call that blocks.
+    "asyncio": ([sys.executable, HERE / "players/player.py", "asyncio"], {"fork"}),  # A loop does not survive a fork.
+}
+ABILITIES = {"cancel", "fork"}
+TRANSCRIPTS = json.loads((HERE / "transcripts.json").read_text())
+TIMEOUT_MS = 60_000  # Of a client: longer than a busy machine takes to start the server again.
+LEASE_MS = 60_000  # Longer than any case.
+
+
+class Player:
+    """A process of the client under test."""
+
+    def __init__(self, case, name, connection):
+        self.name = name
+        env = {key: value for key, value in case.env.items() if not key.startswith("ONCE_")}
+        with open(case.path(f"{name}.log"), "ab") as log:
+            self.process = subprocess.Popen(list(map(os.fspath, COMMAND)), cwd=case.dir, env=env, stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=log)
+        case.addCleanup(self.end)
+        self.changed = threading.Condition()
+        self.events, self.ended = [], False
+        threading.Thread(target=self._read, daemon=True).start()
+        ready = self.wait("it is ready", lambda event: "ready" in event)
+        case.assertEqual(set(ready["can"]), ABILITIES - CANNOT, "the abilities of this player, as PLAYERS has them")
+        self.send({"do": "client", **connection})
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.events.append(json.loads(line))
+                self.changed.notify_all()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def send(self, message):
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def wait(self, what, matches):
+        """The first event that does."""
+        def found():
+            return next(filter(matches, self.events), None)
+
+        with self.changed:
+            if not self.changed.wait_for(lambda: found() or self.ended, harness.DEADLINE_S) or not found():
+                raise AssertionError(f"player {self.name}, {'which ended' if self.ended else ''}: not seen that {what}: {self.events}")
+            return found()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Transcripts(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.server_socket = self.path("s")
+        self.server = None
+        self.start_server()
+        self.proxy = CuttingProxy(self.path("p"), self.server_socket)
+        self.addCleanup(self.proxy.close)
+        self.players, self.killed, self.plays = {}, [], 0
+
+    # ---- what the steps do
+
+    def start_server(self):
+        self.server = self.start("serve", "--listen", f"unix:{self.server_socket}", "--log", "none", stderr=subprocess.PIPE)
+        self.assertEqual(self.server.stderr.readline().decode(), f"once: listening on unix:{self.server_socket}\n")
+
+    def start_tcp_server(self):
+        """Another one on the same store, at a loopback address."""
+        self.path("token").write_text("x" * 40 + "\n")
+        self.path("token").chmod(0o600)
+        self.path("wrong").write_text("y" * 40 + "\n")
+        server = self.start("serve", "--listen", "127.0.0.1:0", "--token-file", self.path("token"), "--log", "none")
+        return server.stderr.readline().decode().rsplit(" ", 1)[1].strip()
+
+    def connection(self, kind):
+        """What a player connects to: through the proxy, unless the case says otherwise."""
+        timeout = {"timeout_ms": self.case.get("timeout_ms", TIMEOUT_MS)}
+        if kind == "proxy":
+            return {"server": f"unix:{self.proxy.path}", **timeout}
+        if kind == "socket":
+            return {"server": f"unix:{self.server_socket}", **timeout}
+        if kind in ("tcp", "wrong-token"):
+            self.port = getattr(self, "port", None) or self.start_tcp_server()
+            return {"server": f"http://127.0.0.1:{self.port}", "token_file": str(self.path("token" if kind == "tcp" else "wrong")), **timeout}
+        if kind in ("on-demand", "on-demand-fails"):
+            return {"store": self.store, "program": str(self.on_demand(kind == "on-demand-fails")), **timeout}
+        raise AssertionError(f"a connection {kind}?")
+
+    def on_demand(self, fails):
+        """In place of the program: prints what `once serve --on-demand` does for a server that runs."""
+        program = self.path("on-demand")
+        wanted = ["serve", "--on-demand", "--store", self.store]
+        end = 'echo "once: no such store" >&2; exit 243' if fails else f"echo '{json.dumps({'socket': str(self.server_socket)})}'"
+        program.write_text(f'#!/bin/sh\n[ "$*" = {shlex.quote(" ".join(wanted))} ] || exit 64\necho x >>started\n{end}\n')
+        program.chmod(0o755)
+        return program
+
+    def player(self, name):
+        if name not in self.players:
+            kind = self.case.get("connections", {}).get(name, "proxy")
+            self.players[name] = Player(self, name, self.connection(kind))
+        return self.players[name]
+
+    def call_of(self, call, player):
+        """A call of this play has a scope and an id of its own."""
+        self.started[call["id"]] = player
+        return {"do": "call", "scope": f"{self.case['name']} {self.plays}", **call, "id": self.id_of(call["id"]),
+                "options": {"lease_ms": LEASE_MS, "wait_ms": 0, **call.get("options", {})},
+                "work": [self.action(action, player) for action in call.get("work", [])]}
+
+    def action(self, action, player):
+        changed = dict(action)
+        if "gate" in changed:
+            changed["gate"] = self.id_of(changed["gate"])
+        if "work" in changed:
+            changed["work"] = [self.action(inner, player) for inner in changed["work"]]
+        for name in ("call", "fork"):
+            if name in changed:
+                changed[name] = self.call_of(changed[name], player)
+        return changed
+
+    def id_of(self, name):
+        return f"{name} {self.plays}"
+
+    def check_end(self, name, gives):
+        player = self.player(self.started[name])
+        got = player.wait(f"the call {name} ends", lambda event: event.get("id") == self.id_of(name) and event.keys() & {"result", "error"})
+        self.assertEqual({key: got.get(key) for key in gives}, gives, f"the call {name} gives {got}")
+
+    def effects(self):
+        counted = collections.Counter()
+        for player in [*self.players.values(), *self.killed]:
+            with player.changed:
+                counted.update(event["effect"] for event in player.events
+                               if "effect" in event and event["id"].endswith(f" {self.plays}"))
+        return dict(counted)
+
+    def play_step(self, step):
+        if "call" in step:
+            call = self.call_of(step["call"], step["player"])
+            name = step["call"]["id"]
+            player = self.player(step["player"])
+            player.send(call)
+            if "until" in step:
+                gate = self.id_of(step["until"])
+                player.wait(f"the call {name} is at the gate {gate}", lambda event: event.get("at") == gate)
+            elif "gives" in step:
+                self.check_end(name, step["gives"])
+        elif "open" in step:
+            self.player(step["player"]).send({"do": "open", "gate": self.id_of(step["open"])})
+        elif "end" in step:
+            self.check_end(step["end"], step["gives"])
+        elif "cancel" in step:
+            self.player(self.started[step["cancel"]]).send({"do": "cancel", "id": self.id_of(step["cancel"])})
+        elif step.get("kill") == "server":
+            self.server.kill()
+            self.server.wait()
+        elif "kill" in step:
+            player = self.players.pop(step["kill"])
+            player.kill()
+            self.killed.append(player)
+        elif step.get("start") == "server":
+            self.start_server()
+        elif step.get("lapse"):
+            self.lapse()
+        elif "once" in step:
+            scope = f"{self.case['name']} {self.plays}"
+            self.expect(self.once(step["once"][0], "--scope", scope, *step["once"][1:]), 0)
+        elif "record" in step:
+            wanted = dict(step["record"])
+            scope = f"{self.case['name']} {self.plays}"
+            got = self.show(wanted.pop("key"), "--scope", scope)
+            self.assertEqual({key: got[key] for key in wanted}, wanted)
+        elif "effects" in step:
+            self.assertEqual(self.effects(), step["effects"])
+        elif "requests" in step:
+            self.assertEqual(self.proxy.seen, step["requests"])
+        elif "await" in step:
+            ((word, count),) = step["await"].items()
+            is_there = self.proxy.wait(lambda: (self.proxy.refused if word == "refused" else self.proxy.seen.count(word)) >= count,
+                                       harness.DEADLINE_S)
+            self.assertTrue(is_there, f"{count} times {word}: {self.proxy.seen}, refused {self.proxy.refused}")
+        elif "proxy" in step:
+            for name, value in step["proxy"].items():
+                if name == "refuses":
+                    self.proxy.refuse(value)
+                else:
+                    setattr(self.proxy, {"hangs": "is_hanging", "stale": "stale"}[name], value)
+        else:
+            raise AssertionError(f"a step {step}?")
+
+    def play(self, lose=None):
+        self.plays += 1
+        self.started = {}
+        self.proxy.reset()
+        self.proxy.lose = lose
+        for number, step in enumerate(self.case["steps"], 1):
+            try:
+                self.play_step(step)
+            except AssertionError as error:
+                lost = "" if lose is None else f", with the {lose[1]} of request {lose[0]} lost"
+                raise AssertionError(f"step {number}{lost}: {json.dumps(step)}: {error}") from None
+        if lose is not None:
+            self.assertGreaterEqual(len(self.proxy.seen), lose[0], "the request to be lost was sent")
+
+    def run_case(self, case):
+        self.case = case
+        self.play()
+        if case.get("losses"):
+            requests = len(self.proxy.seen)
+            self.assertGreater(requests, 0)
+            for number in range(1, requests + 1):
+                for what in ("request", "answer"):
+                    self.play((number, what))
+        logs = "".join(path.read_text() for path in self.dir.glob("*.log"))
+        self.assertNotIn("Traceback", logs)
+
+
+def add_cases(wanted):
+    for case in TRANSCRIPTS["cases"]:
+        if not set(case.get("needs", [])) & CANNOT and (not wanted or case["name"] in wanted):
+            name = "test_" + case["name"].replace(" ", "_").replace("-", "_")
+            assert not hasattr(Transcripts, name), name
+            setattr(Transcripts, name, lambda self, case=case: self.run_case(case))
+
+
+if __name__ == "__main__":
+    player = sys.argv.pop(2)
+    COMMAND, CANNOT = PLAYERS.get(player) or (shlex.split(player), set(os.environ.get("CANNOT", "").split()))
+    add_cases(sys.argv[2:])
+    del sys.argv[2:]
+    harness.main()

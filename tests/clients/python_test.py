@@ -1,0 +1,428 @@
+"""python_test.py ONCE: the Python package: what its decorator takes as a key, blocks, claims, forks, and its types."""
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import decimal
+import enum
+import inspect
+import logging
+import multiprocessing
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import threading
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "clients/python"
+sys.path[:0] = [str(PACKAGE / "src"), str(ROOT / "tests/apps")]
+
+import harness  # noqa: E402
+import once_idempotency as oi  # noqa: E402
+from once_idempotency import _keys, _protocol, _wire  # noqa: E402
+
+
+class ServeCase(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.serve()
+        self.once_client = oi.Once(server=f"unix:{self.path('s')}", timeout=harness.DEADLINE_S)
+        self.addCleanup(self.once_client.close)
+
+    def serve(self):
+        self.server = self.start("serve", "--listen", f"unix:{self.path('s')}", "--log", "none")
+        self.assertIn(b"listening", self.server.stderr.readline())
+
+    def counted(self, **options):
+        """A function that counts its runs."""
+        ran = []
+
+        @self.once_client.idempotent(scope="charge", **{"key": "{order_id}", "wait": 0, **options})
+        def charge(order_id, cents=100):
+            ran.append(order_id)
+            return {"receipt": len(ran)}
+
+        return charge, ran
+
+
+class Decorator(ServeCase):
+    def test_arguments_are_bound_with_their_defaults(self):
+        charge, ran = self.counted()
+        self.assertEqual(charge(17), {"receipt": 1})
+        for same in (lambda: charge(17, 100), lambda: charge(order_id=17), lambda: charge(cents=100, order_id=17)):
+            self.assertEqual(same(), {"receipt": 1})
+        with self.assertRaises(oi.KeyReused):
+            charge(17, 101)
+        self.assertEqual(ran, [17])
+
+    def test_payload_names_what_is_compared(self):
+        charge, ran = self.counted(payload="order_id")
+        self.assertEqual([charge(17, 100), charge(17, 101)], [{"receipt": 1}] * 2)
+        nothing, _ = self.counted(payload=None, key=lambda order_id, cents: ("a", order_id))
+        self.assertEqual(nothing(1, object()), {"receipt": 1})
+        alias, _ = self.counted(data_keyword_argument="cents", key="x{order_id}")
+        alias(1, 5)
+        with self.assertRaises(oi.KeyReused):
+            alias(1, 6)
+        self.assertEqual(ran, [17])
+
+    def test_a_missing_key_runs_nothing(self):
+        charge, ran = self.counted()
+        for missing in (None, "", "undefined", "NULL", str(uuid.UUID(int=0))):
+            with self.assertRaises(oi.KeyMissing, msg=repr(missing)):
+                charge(missing)
+        for unusable in (object(), 1.5, True, b"x", [17]):
+            with self.assertRaises(TypeError, msg=repr(unusable)):
+                charge(unusable)
+        member, _ = self.counted(key="{order_id.id}")
+        with self.assertRaises(oi.KeyMissing):
+            member(17)
+        parts, _ = self.counted(key=lambda order_id, cents=0: (order_id, None))
+        with self.assertRaises(oi.KeyMissing):
+            parts(17)
+        self.assertEqual(ran, [])
+
+    def test_an_argument_that_cannot_be_compared_is_told(self):
+        charge, ran = self.counted()
+        with self.assertRaisesRegex(TypeError, "payload="):
+            charge(17, object())
+        with self.assertRaises(ValueError):
+            charge(17, float("nan"))
+        self.assertEqual(ran, [])
+
+    def test_a_mistake_is_told_when_it_is_made(self):
+        once = self.once_client
+
+        def charge(order_id):
+            return order_id
+
+        for options, kind in [({}, TypeError), ({"key": ""}, ValueError), ({"key": "{order}"}, ValueError), ({"key": "{}"}, ValueError),
+                              ({"key": 5}, TypeError), ({"key": "{order_id}", "payload": ["x"]}, ValueError),
+                              ({"key": "{order_id}", "lease": "3 days"}, ValueError), ({"key": "{order_id}", "leese": 3}, TypeError),
+                              ({"key": "{order_id}", "on_lapse": "holds"}, ValueError), ({"key": "{order_id}", "on_error": {ValueError: "keep"}}, ValueError),
+                              ({"key": "{order_id}", "payload": ["order_id"], "data_keyword_argument": "order_id"}, ValueError)]:
+            with self.subTest(options=options), self.assertRaises(kind):
+                once.idempotent(scope="x", **options)(charge)
+        with self.assertRaises(ValueError):  # A nested function has no name that stays the same.
+            once.idempotent(key="{order_id}")(charge)
+
+        def each():
+            yield 1
+
+        with self.assertRaises(TypeError):
+            once.idempotent(key="x", scope="each")(each)
+        with self.assertRaisesRegex(ValueError, "scope="):  # Two functions in one scope.
+            once.idempotent(key="{order_id}", scope="one")(charge)
+            once.idempotent(key="x", scope="one")(lambda: 1)
+        with self.assertRaises(ValueError):
+            oi.Once(store="sqlite:x", server="unix:x")
+        for server in ("unix:", "http://example.com:1", "http://127.0.0.1", "ftp://127.0.0.1:1"):
+            with self.subTest(server=server), self.assertRaises(ValueError):
+                oi.Once(server=server, token_file="x")
+
+    def test_a_function_that_returns_a_coroutine_has_not_run(self):
+        async def later():
+            return 1
+
+        function = self.once_client.idempotent(key="a", scope="lambda")(lambda: later())
+        with self.assertRaisesRegex(TypeError, "async def"):
+            function()
+        self.expect(self.once("show", "--scope", "lambda", "--key", "a"), 239, stderr=b"no record")  # It was released.
+
+    def test_a_method_leaves_self_out(self):
+        outer = self
+
+        class Shop:
+            @outer.once_client.idempotent(key="{order_id}", scope="shop")
+            def charge(self, order_id):
+                return [order_id]
+
+        self.assertEqual([Shop().charge(1), Shop().charge(1)], [[1], [1]])
+
+    def test_the_fate_of_an_exception_is_by_its_type(self):
+        ran = []
+
+        @self.once_client.idempotent(key="{key}", scope="fates", on_error={LookupError: "fail", ArithmeticError: "hold"}, wait=0)
+        def work(key, kind):
+            ran.append(key)
+            raise {"K": KeyError, "Z": ZeroDivisionError, "V": ValueError}[kind]("no")
+
+        for kind, first, second in [("K", KeyError, oi.StoredFailure), ("Z", ZeroDivisionError, oi.OutcomeUnknown), ("V", ValueError, ValueError)]:
+            with self.assertRaises(first):
+                work(kind, kind)
+            with self.assertRaises(second):
+                work(kind, kind)
+        self.assertEqual(ran, ["K", "Z", "V", "V"])
+
+    def test_an_interrupt_lets_the_claim_lapse(self):
+        @self.once_client.idempotent(key="a", scope="interrupt", wait=0)
+        def work():
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            work()
+        with self.assertRaises(oi.InProgress):
+            work()
+
+    def test_codecs_make_replays_equal(self):
+        @dataclasses.dataclass
+        class Receipt:
+            id: str
+
+        @self.once_client.idempotent(key="{n}", scope="codec", encode=dataclasses.asdict, decode=lambda value: Receipt(**value))
+        def charge(n):
+            return Receipt(f"r-{n}")
+
+        self.assertEqual([charge(1), charge(1)], [Receipt("r-1")] * 2)
+
+    def test_a_coroutine_keeps_its_kind(self):
+        ran = []
+
+        @self.once_client.idempotent(key="{n}", scope="coroutine")
+        async def charge(n):
+            ran.append(oi.current_async_claim().attempt)
+            return n
+
+        self.assertTrue(inspect.iscoroutinefunction(charge))
+
+        async def all_of(*numbers):
+            got = await asyncio.gather(*map(charge, numbers))
+            await self.once_client.aclose()
+            return got
+
+        self.assertEqual(asyncio.run(all_of(1, 1, 2)), [1, 1, 2])
+        self.assertEqual(asyncio.run(all_of(2)), [2])  # Another loop has connections of its own.
+        self.assertEqual(ran, [1, 1])
+
+    def test_a_claim_is_at_hand_in_the_function(self):
+        @self.once_client.idempotent(key="{n}", scope="claim", derive=["bank"])
+        def charge(n):
+            claim = oi.current_claim()
+            with self.assertRaises(oi.OnceError):
+                claim.complete(1)
+            claim.note("half done")
+            return [claim.key, claim.attempt, len(claim.derived_keys["bank"]), claim.token > 0, claim.valid_for_s > 0, claim.step("one", lambda: 5)]
+
+        self.assertEqual(charge(7), ["7", 1, 64, True, True, 5])
+        with self.assertRaises(oi.OnceError):
+            oi.current_claim()
+
+    def test_protection_is_switched_off_only_by_its_word(self):
+        charge, ran = self.counted()
+        with set_variable("ONCE_DISABLED", "1"), self.assertLogs("once_idempotency", logging.WARNING):
+            self.assertEqual([charge(1), charge(1)], [{"receipt": 1}, {"receipt": 2}])
+        with set_variable("ONCE_DISABLED", "2"), self.assertRaises(ValueError):
+            charge(1)
+        self.assertEqual(ran, [1, 1])
+
+
+class Blocks(ServeCase):
+    def test_a_block_is_entered_once(self):
+        for _ in range(2):
+            try:
+                with self.once_client.claim("report", datetime.date(2026, 11, 29)) as claim:
+                    made = claim.step("pdf", lambda: "pages")
+                    self.assertEqual(claim.complete({"made": made}), {"made": "pages"})
+                    entered = True
+            except oi.Replayed as replayed:
+                self.assertEqual(replayed.result, {"made": "pages"})
+                entered = False
+        self.assertFalse(entered)
+
+    def test_a_block_without_an_end_is_an_error(self):
+        with self.assertRaisesRegex(oi.OnceError, "without complete"):
+            with self.once_client.claim("report", "a"):
+                pass
+        with self.assertRaises(oi.InProgress):
+            with self.once_client.claim("report", "a", wait=0):
+                self.fail("its claim was released, though the block may have acted")
+
+    def test_the_ends_of_a_block(self):
+        with self.once_client.claim("report", "a") as claim:
+            claim.release("not today")
+        with self.once_client.claim("report", "a") as claim:
+            claim.fail("no-data", "nothing to report")
+        with self.assertRaises(oi.StoredFailure) as caught, self.once_client.claim("report", "a"):
+            self.fail("it failed before")
+        self.assertEqual((caught.exception.code, caught.exception.message), ("no-data", "nothing to report"))
+        with self.once_client.claim("report", "b") as claim:
+            claim.hold("who knows")
+            with self.assertRaises(oi.OnceError):
+                claim.complete(1)
+
+    def test_a_block_of_coroutines(self):
+        async def run():
+            async with self.once_client.claim("report", "a") as claim:
+                await claim.check()
+                await claim.step("one", asyncio.sleep, 0, "slept")
+                return await claim.complete("done")
+
+        async def twice():
+            self.assertEqual(await run(), "done")
+            with self.assertRaises(oi.Replayed):
+                await run()
+            await self.once_client.aclose()
+
+        asyncio.run(twice())
+
+    def test_a_step_has_one_result(self):
+        with self.once_client.claim("report", "a") as claim:
+            with self.assertRaises(TypeError):
+                claim.step("bad", object)
+            self.assertEqual([claim.step("n", lambda: 1), claim.step("n", lambda: 2)], [1, 1])
+            claim.complete(None)
+
+
+SHARED = []
+
+
+def call_shared(order_id):
+    """In a process of a pool, which can be sent the names of functions only."""
+    return SHARED[-1](order_id)
+
+
+class Forks(ServeCase):
+    def test_a_child_that_returns_into_the_work_records_nothing(self):
+        @self.once_client.idempotent(key="a", scope="fork", wait=0)
+        def work():
+            return os.fork()
+
+        parent = os.getpid()
+        try:
+            child = work()
+        except oi.ClaimLost:
+            os._exit(0 if os.getpid() != parent else 1)
+        if os.getpid() != parent:
+            os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(work(), child)
+
+    def test_workers_forked_while_a_connection_is_in_use(self):
+        charge, _ = self.counted(wait=60)
+        SHARED.append(charge)
+        charge(0)
+        context = multiprocessing.get_context("fork")
+        with self.once_client.claim("open", "a") as claim:  # Its renewals have a thread, which children do not have.
+            with context.Pool(4) as pool:
+                got = pool.map(call_shared, [1, 2, 1, 2, 1, 2, 0, 0])
+            claim.complete(None)
+        self.assertEqual(got, [charge(n) for n in (1, 2, 1, 2, 1, 2, 0, 0)])
+
+
+class Renewals(ServeCase):
+    def test_many_claims_are_renewed_by_one_thread(self):
+        before = threading.active_count()
+        with contextlib.ExitStack() as stack:
+            claims = [stack.enter_context(self.once_client.claim("many", str(n), lease=3)) for n in range(20)]
+            self.assertEqual(threading.active_count(), before + 1)
+            first = [claim._granted.valid_until for claim in claims]
+            harness.wait_until(lambda: all(claim._granted.valid_until > was for claim, was in zip(claims, first)), "all are renewed")
+            for claim in claims:
+                claim.complete(1)
+
+    def test_a_lost_claim_is_told_to_the_work(self):
+        with self.assertRaises(oi.ClaimLost), self.once_client.claim("lost", "a", lease=1.5) as claim:
+            self.expect(self.once("release", "--scope", "lost", "--key", "a", "--force", "--reason", "by hand"), 0)
+            harness.wait_until(lambda: claim._renewed.lost, "the loss is seen")
+            claim.check()
+
+
+class Texts(harness.Case):
+    def test_parts_of_a_key(self):
+        class Color(enum.Enum):
+            RED = "red"
+
+        for value, text in [("a", "a"), (17, "17"), (decimal.Decimal("1.50"), "1.50"), (datetime.date(2026, 1, 2), "2026-01-02"),
+                            (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"), (Color.RED, "red")]:
+            self.assertEqual(_keys.whole_key(value), text)
+        self.assertNotEqual(_keys.whole_key(["1-2", "3"]), _keys.whole_key(["1", "2-3"]))
+        with self.assertRaises(oi.KeyMissing):
+            _keys.whole_key([])
+
+    def test_what_is_compared(self):
+        @dataclasses.dataclass
+        class Order:
+            id: int
+
+        self.assertEqual(_keys.compared({"b": Order(1), "a": (1, decimal.Decimal("2.0"))}), {"payload_json": '{"a":[1,"2.0"],"b":{"id":1}}'})
+        large = _keys.compared("x" * 100_000)
+        self.assertRegex(large["fingerprint"], "^sha256:[0-9a-f]{64}$")
+        self.assertNotEqual(large, _keys.compared("x" * 100_001))
+
+    def test_request_ids_are_not_shared_by_copies(self):
+        reader, writer = os.pipe()
+        child = os.fork()
+        drawn = _protocol.random_id()
+        if child == 0:
+            os.write(writer, drawn.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        self.assertNotEqual(os.read(reader, 100).decode(), drawn)
+        os.close(reader)
+        os.close(writer)
+
+    def test_errors_pass_between_processes(self):
+        for error in (oi.StoredFailure("declined", "no money", b"\0", "text/plain"), oi.InProgress("running", 3.5), oi.Refused("no", 400, "bad-request"),
+                      oi.ResultUnreadable("what", b"x", "text/plain"), oi.Replayed({"a": 1}), oi.ClaimLost("lost")):
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(copy), str(copy), copy.__dict__), (type(error), str(error), error.__dict__))
+            self.assertEqual(str(type(error)(*error.args)), str(error))  # As Celery makes one of its arguments.
+
+    def test_heads_that_are_not_of_once_serve(self):
+        good = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nOnce-Answer: recorded\r\n\r\n"
+        self.assertEqual(_wire.parse_head(good), (200, {"content-length": "5", "once-answer": "recorded"}, 5, True))
+        for bad in (good.replace(b"1.1", b"1.0"), good.replace(b"200", b"2"), good.replace(b": 5", b": -5"), good.replace(b": 5", b": 5x"),
+                    good.replace(b"Content-Length: 5\r\n", b""), b"SSH-2.0\r\n\r\n", good.replace(b"Once-Answer", b"Once-Answer "),
+                    good.replace(b"Once-Answer: recorded", b"Transfer-Encoding: chunked")):
+            with self.subTest(head=bad), self.assertRaises(_wire.Unreachable):
+                _wire.parse_head(bad)
+
+
+class Package(harness.Case):
+    def test_types_are_strict(self):
+        done = subprocess.run([TOOLS, "-m", "mypy", "--cache-dir", self.path("cache")], cwd=PACKAGE, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, env=self.env, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_a_decorated_function_keeps_its_type(self):
+        self.path("use.py").write_text(
+            "from once_idempotency import Once\nonce = Once('sqlite:x')\n@once.idempotent(key='{n}')\ndef f(n: int) -> str:\n    return str(n)\n"
+            "@once.idempotent(key='{n}')\nasync def g(n: int) -> str:\n    return str(n)\nreveal_type(f)\nreveal_type(g)\nf('x')\n")
+        env = {**self.env, "MYPYPATH": str(PACKAGE / "src")}
+        done = subprocess.run([TOOLS, "-m", "mypy", "--strict", "--cache-dir", self.path("cache"), self.path("use.py")], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, env=env, cwd=self.dir, check=False)
+        self.assertRegex(done.stdout, r'(?s)"def \(n: int\) -> str".*"def \(n: int\) -> .*Coroutine\[Any, Any, str\]".*incompatible type "str"')
+
+    def test_the_wheel_and_the_sources_are_whole(self):
+        """Built offline, installed in an empty environment, and used there."""
+        copy = self.path("source")
+        subprocess.run(["cp", "-r", PACKAGE, copy], check=True)
+        built = subprocess.run([TOOLS, "-m", "build", "--no-isolation", "--outdir", self.path("dist"), copy], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(built.returncode, 0, built.stdout)
+        self.assertEqual(sorted(path.name for path in self.path("dist").iterdir()),
+                         ["once_idempotency-0.1.0-py3-none-any.whl", "once_idempotency-0.1.0.tar.gz"])
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.path("bare")], check=True)
+        subprocess.run([TOOLS, "-m", "pip", "--quiet", "--python", self.path("bare"), "install", "--no-index", "--no-deps",
+                        self.path("dist/once_idempotency-0.1.0-py3-none-any.whl")], check=True)
+        used = subprocess.run([self.path("bare/bin/python"), "-c", "import once_idempotency, pathlib; p = pathlib.Path(once_idempotency.__file__).parent; "
+                               "print(once_idempotency.__version__, (p / 'py.typed').exists())"], stdout=subprocess.PIPE, text=True, check=True, cwd="/")
+        self.assertEqual(used.stdout, "0.1.0 True\n")
+
+
+@contextlib.contextmanager
+def set_variable(name, value):
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+TOOLS = subprocess.run([ROOT / "tools/python-tools", "clients"], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
+
+if __name__ == "__main__":
+    harness.main()
