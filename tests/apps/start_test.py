@@ -32,6 +32,10 @@ class Start(pages.Player):
         self.env |= {"GOTOOLCHAIN": "local", "GOFLAGS": ""}  # The machine's own, whatever its user has set.
         self.assertEqual(subprocess.run(["go", "version"], stdout=subprocess.DEVNULL, env=self.env, check=False).returncode, 0)
 
+    def python(self):
+        """The package, as pip installs it."""
+        self.env["PYTHONPATH"] = str(pages.ROOT / "clients/python/src")
+
     def moto(self):
         """In the virtual environment that the page makes."""
         self.path("aws").symlink_to(tool("python-tools").parent.parent)
@@ -46,7 +50,7 @@ class Start(pages.Player):
                 del self.env[name]
 
 
-PROVIDED = ["library", "node", "go", "moto", "postgresql"]
+PROVIDED = ["library", "python", "node", "go", "moto", "postgresql"]
 
 
 def tool(script):

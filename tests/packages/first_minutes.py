@@ -26,6 +26,7 @@ LIBRARY = "libonce-dev"
 WANTED = {
     "cpp": ["g++", LIBRARY],
     "shell": [],
+    "python": ["python3"],
     "proxy": ["python3", "curl"],
     "node": ["nodejs", "curl"],
     "go": ["golang-go", "curl"],
@@ -96,6 +97,9 @@ class Bare(pages.Player):
             bare.run(*OUTSIDE, "chroot", self.root, "apt-get", "-q", "-o", "Acquire::Retries=3", *command, env=self.env)
         if self.name in ENDED:
             self.addCleanup(bare.run, "chroot", self.root, "sh", "-c", ENDED[self.name], env=self.env)
+        if self.name == "python":  # As pip installs the package; it wants nothing else.
+            shutil.copytree(pages.ROOT / "clients/python/src", self.root / "srv/python")
+            self.env["PYTHONPATH"] = "/srv/python"
         for command in PREPARED.get(self.name, []):
             bare.run("chroot", self.root, "sh", "-c", command, env=self.env)
         self.installed = time.monotonic()
