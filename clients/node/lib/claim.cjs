@@ -1,0 +1,243 @@
+'use strict';
+
+// A claim: what to send about it, and what the answers mean.
+const { ClaimLost, OnceError, Refused, StepReused, TooLarge, Unavailable, Unrecorded } = require('./errors.cjs');
+const { pauses, uptime } = require('./kernel.cjs');
+const { Unreachable } = require('./transport.cjs');
+const { encoded } = require('./values.cjs');
+
+const JSON_TYPE = 'application/json';
+const NOT_KEPT = 'application/vnd.once.not-kept'; // A result that could not be kept; its bytes say why, for people.
+const MAX_RESULT_BYTES = 2 * 1024 * 1024;
+
+const json = (value) => Buffer.from(JSON.stringify(value));
+const cut = (text, bytes) => {
+  const data = Buffer.from(String(text));
+  return data.length <= bytes ? String(text) : data.toString('utf8', 0, bytes).replace(/\ufffd+$/, '');
+};
+
+function refused(answer) {
+  const { word, detail } = answer.problem();
+  return new Refused(`the server refused it: ${answer.status} ${word}: ${detail}`, { status: answer.status, reason: word });
+}
+
+class Claim {
+  #transport;
+  #timeoutS;
+  #id;
+  #steps;
+  #timer;
+  #abort = new AbortController();
+  #ended = false;
+  #isInFunction = false;
+
+  constructor(transport, timeoutS, scope, key, got, sentAt, signal) {
+    this.#transport = transport;
+    this.#timeoutS = timeoutS;
+    this.scope = scope;
+    this.key = key;
+    try {
+      this.#id = encodeURIComponent(got.claim);
+      this.attempt = got.attempt;
+      this.token = got.token;
+      this.leaseS = got.lease_ms / 1000;
+      this.validUntil = sentAt + got.valid_for_ms / 1000;
+      this.#steps = new Map(Object.entries(got.steps).map(([name, text]) => [name, Buffer.from(text, 'base64')]));
+      this.derivedKeys = Object.freeze({ ...got.derived_keys });
+      if (!got.claim || !Number.isFinite(this.validUntil) || !(this.leaseS > 0)) throw new TypeError('members are missing');
+    } catch (error) {
+      throw new Unreachable(`the server's claim is malformed: ${error.message}`, true);
+    }
+    // Aborted when the claim is lost, or when the caller cancels.
+    this.signal = this.#abort.signal;
+    if (signal?.aborted) this.#abort.abort(signal.reason);
+    signal?.addEventListener('abort', () => this.#abort.abort(signal.reason), { once: true });
+  }
+
+  get validForMs() {
+    return Math.max(0, (this.validUntil - uptime()) * 1000);
+  }
+
+  get hasEnded() {
+    return this.#ended;
+  }
+
+  // ---- for once.cjs
+
+  startRenewing(isInFunction) {
+    this.#isInFunction = isInFunction;
+    this.#renewAfter(this.leaseS / 3);
+  }
+
+  lapse() {
+    this.#ended = true;
+    clearTimeout(this.#timer);
+  }
+
+  #renewAfter(seconds) {
+    this.#timer = setTimeout(async () => {
+      let following = this.leaseS / 3;
+      try {
+        await this.#renew(Math.min(this.#timeoutS, this.leaseS / 3));
+      } catch (error) {
+        if (error instanceof ClaimLost) {
+          this.#abort.abort(error);
+          return;
+        }
+        if (error instanceof Unreachable) following = Math.min(this.leaseS / 20, 1);
+      }
+      if (!this.#ended) this.#renewAfter(following);
+    }, seconds * 1000);
+    this.#timer.unref(); // The work keeps the process alive, or nothing does.
+  }
+
+  #lost() {
+    return new ClaimLost(
+      `the claim of '${this.key}' was lost while the work ran, and no result is stored; look what the work has done`,
+    );
+  }
+
+  async #renew(timeoutS, note) {
+    const sentAt = uptime();
+    const body = note === undefined ? undefined : json({ note });
+    const answer = await this.#transport.send({ method: 'POST', path: this.#path('renew'), body, type: JSON_TYPE }, timeoutS);
+    if (answer.status === 200 && answer.word === 'renewed') {
+      this.validUntil = Math.max(this.validUntil, sentAt + answer.json().valid_for_ms / 1000);
+      return;
+    }
+    if (answer.status === 503) throw new Unreachable('the server could not renew the claim yet');
+    if (answer.status === 409 || answer.status === 200) throw this.#lost();
+    throw refused(answer);
+  }
+
+  #path(word) {
+    return `/v1/claims/${this.#id}/${word}`;
+  }
+
+  // Sends until it is answered, for one lease from now: then the claim is over, whenever it was renewed.
+  async #persist(method, word, body, type) {
+    const giveUp = uptime() + this.leaseS;
+    const pause = pauses();
+    for (;;) {
+      let why;
+      try {
+        const answer = await this.#transport.send({ method, path: this.#path(word), body, type }, this.#timeoutS);
+        if (![401, 500, 502, 503, 504].includes(answer.status)) return answer;
+        why = `${answer.status} ${answer.problem().word}`;
+      } catch (error) {
+        if (!(error instanceof Unreachable)) throw error;
+        why = error.message;
+      }
+      if (uptime() >= giveUp) throw new Unrecorded(`the end of '${this.key}' could not be recorded: ${why}`);
+      await pause();
+    }
+  }
+
+  // Resolves with undefined when it is recorded, else with the answer that has another attempt's result.
+  async finish(word, body, type = JSON_TYPE) {
+    this.#ended = true;
+    try {
+      const answer = await this.#persist('POST', word, body, type);
+      if (answer.status === 200 && answer.word === 'recorded') return undefined;
+      if (answer.status === 200 && answer.word === 'superseded') return answer;
+      if (answer.status === 413) throw new TooLarge(answer.problem().detail);
+      if (answer.status === 409) throw this.#lost();
+      throw refused(answer);
+    } finally {
+      clearTimeout(this.#timer);
+    }
+  }
+
+  // `stored` is { body, type }. A result that is too large is replaced by a note of that.
+  async finishWith(stored) {
+    if (stored.body.length <= MAX_RESULT_BYTES) {
+      try {
+        return await this.finish('complete', stored.body, stored.type);
+      } catch (error) {
+        if (!(error instanceof TooLarge)) throw error;
+      }
+    }
+    process.emitWarning(`'${this.key}' ran, and its result of ${stored.body.length} bytes was too large to keep`, 'OnceWarning');
+    return this.finish('complete', Buffer.from(`a result of ${stored.body.length} bytes was too large to keep`), NOT_KEPT);
+  }
+
+  // ---- for the work
+
+  // Look before you leap: resolves if the claim is certainly still ours, else rejects with ClaimLost.
+  async check() {
+    if (this.signal.aborted) throw this.signal.reason;
+    const giveUp = uptime() + this.#timeoutS;
+    const pause = pauses();
+    while (this.validUntil <= uptime()) {
+      try {
+        await this.#renew(Math.max(giveUp - uptime(), 0.001));
+      } catch (error) {
+        if (!(error instanceof Unreachable)) throw error;
+        if (error.fatal || uptime() >= giveUp) {
+          throw new Unavailable(`whether the claim of '${this.key}' still stands is not known: ${error.message}`);
+        }
+      }
+      if (this.validUntil > uptime()) return;
+      if (uptime() >= giveUp) {
+        throw new Unavailable(`the claim of '${this.key}' is over each time before it can be used: raise the lease`);
+      }
+      await pause();
+    }
+  }
+
+  // For operators, who see it with the record: how far the work is.
+  async note(text) {
+    try {
+      await this.#renew(this.#timeoutS, text);
+    } catch (error) {
+      if (!(error instanceof Unreachable)) throw error;
+    }
+  }
+
+  // The result of fn(), which is kept in the record: an attempt that takes over gets it, and does not call fn.
+  async step(name, fn) {
+    if (typeof name !== 'string' || name === '' || Buffer.byteLength(name) > 255) {
+      throw new TypeError("a step's name has 1 to 255 bytes");
+    }
+    const known = this.#steps.get(name);
+    if (known !== undefined) return JSON.parse(known.toString());
+    await this.check();
+    const value = await fn();
+    const body = encoded(value);
+    const path = `steps/${encodeURIComponent(name).replaceAll('.', '%2E')}`;
+    const answer = await this.#persist('PUT', path, body, JSON_TYPE);
+    if (answer.status === 200 && answer.word === 'recorded') {
+      this.#steps.set(name, body);
+      return value;
+    }
+    const { word, detail } = answer.problem();
+    if (answer.status === 413) throw new TooLarge(`the step '${name}' has no room in the record: ${detail}`);
+    if (word === 'already-finished') throw new StepReused(`the step '${name}' was finished with another result`);
+    if (answer.status === 409 || answer.status === 200) throw this.#lost();
+    throw refused(answer);
+  }
+
+  #begin() {
+    if (this.#ended) throw new OnceError(`the claim of '${this.key}' has ended already`);
+  }
+
+  // Nothing was done: the next caller may run it at once.
+  async release(reason = '') {
+    this.#begin();
+    await this.finish('release', json({ reason: cut(reason, 1000) || 'release' }));
+  }
+
+  // The outcome is not known: nothing is run until an operator has decided.
+  async hold(reason) {
+    this.#begin();
+    await this.finish('hold', json({ reason: cut(reason, 1000) || 'hold' }));
+  }
+
+  // A failure that is replayed to later callers as StoredFailure.
+  async fail(code, message = '') {
+    this.#begin();
+    await this.finish('fail', json({ code: cut(code, 255) || 'failed', message: cut(message, 4096) }));
+  }
+}
+
+module.exports = { Claim, refused, JSON_TYPE, NOT_KEPT };

@@ -1,0 +1,3 @@
+import express from './express.cjs';
+
+export const { onceExpress, SHARED } = express;

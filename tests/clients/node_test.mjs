@@ -1,0 +1,223 @@
+// Run by node_test.py: the Node package, with Express of npm. ONCE_SERVER names a server on an empty store.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { once as event } from 'node:events';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+
+import * as esm from '../../clients/node/lib/index.mjs';
+import { onceExpress, SHARED } from '../../clients/node/lib/express.mjs';
+
+const require = createRequire(import.meta.url);
+const cjs = require('../../clients/node/lib/index.cjs');
+const { compared, keyText, durationMs } = require('../../clients/node/lib/values.cjs');
+const { randomId, uptime } = require('../../clients/node/lib/kernel.cjs');
+const express = createRequire(`${process.env.ONCE_TEST_MODULES}/x.js`)('express');
+const { ClaimLost, InProgress, KeyMissing, KeyReused, Once, OutcomeUnknown, StoredFailure, currentClaim } = esm;
+
+const once = new Once({ timeout: '60s' });
+test.after(() => once.close());
+
+function counted(scope, options = {}) {
+  const ran = [];
+  const charge = once.makeIdempotent((order, cents) => {
+    ran.push(order);
+    return { receipt: ran.length, cents };
+  }, { key: (order) => order, scope, wait: 0, ...options });
+  return [charge, ran];
+}
+
+test('both kinds of import give the same classes', () => {
+  assert.equal(esm.Once, cjs.Once);
+  assert.equal(Object.keys(esm).sort().join(), Object.keys(cjs).filter((name) => name !== 'internal').sort().join());
+});
+
+test('a function runs once and all arguments are compared', async () => {
+  const [charge, ran] = counted('arguments');
+  assert.deepEqual(await charge(17, 100), { receipt: 1, cents: 100 });
+  assert.deepEqual(await charge(17, 100), { receipt: 1, cents: 100 });
+  await assert.rejects(charge(17, 101), KeyReused);
+  await charge(18);
+  await charge(18, undefined); // The same call.
+  assert.deepEqual(ran, [17, 18]);
+});
+
+test('a missing key runs nothing', async () => {
+  const [charge, ran] = counted('missing');
+  for (const key of [undefined, null, '', 'undefined', 'NaN', '[object Object]']) await assert.rejects(charge(key), KeyMissing);
+  for (const key of [{}, NaN, 1.5, true, () => 1, Symbol('x')]) await assert.rejects(charge(key), TypeError);
+  const [parts] = counted('parts', { key: (order) => [order, undefined] });
+  await assert.rejects(parts(1), KeyMissing);
+  assert.deepEqual(ran, []);
+  assert.notEqual(keyText(['1-2', '3']), keyText(['1', '2-3']));
+});
+
+test('what JSON would change in silence is refused', async () => {
+  const [charge, ran] = counted('silent');
+  for (const value of [new Map(), new Set(), NaN, 1n, () => 1, Symbol('x'), Promise.resolve(), new Error('x'), Buffer.from('x')]) {
+    await assert.rejects(charge(17, value), TypeError);
+  }
+  const around = {};
+  around.self = around;
+  assert.throws(() => compared(around), TypeError);
+  assert.deepEqual(compared({ b: 1, a: [undefined, { y: 1, x: new Date(0) }], c: undefined }), {
+    payload_json: '{"a":[null,{"x":"1970-01-01T00:00:00.000Z","y":1}],"b":1}',
+  });
+  assert.match(compared('x'.repeat(100_000)).fingerprint, /^sha256:[0-9a-f]{64}$/);
+  assert.deepEqual(ran, []);
+});
+
+test('a mistake is told when it is made', () => {
+  const fn = (order) => order;
+  const good = { key: fn, scope: 'mistakes' };
+  for (const bad of [{}, { key: fn }, { scope: 'x' }, { ...good, key: 'id' }, { ...good, leese: 1 }, { ...good, lease: '3 days' },
+    { ...good, onLapse: 'holds' }, { ...good, onError: 'keep' }, { ...good, payload: 'order' }]) {
+    assert.throws(() => once.makeIdempotent(fn, bad), TypeError, JSON.stringify(bad));
+  }
+  assert.throws(() => once.makeIdempotent(function* each() {}, good), TypeError);
+  once.makeIdempotent(fn, good);
+  assert.throws(() => once.makeIdempotent((other) => [other], good), /two functions/);
+  for (const bad of [{ server: 'unix:' }, { server: 'http://example.com:1' }, { server: 'unix:x', store: 'sqlite:x' }, { sever: 'x' }]) {
+    assert.throws(() => new Once(bad), TypeError, JSON.stringify(bad));
+  }
+  assert.equal(durationMs('1.5s', 'x'), 1500);
+});
+
+test('a rejection is released, stored or held', async () => {
+  const fates = { LookupError: 'fail', TypeError: 'hold', Error: 'release' };
+  const work = once.makeIdempotent(async (name) => {
+    throw Object.assign(new Error('no'), { name });
+  }, { key: (name) => name, scope: 'fates', wait: 0, onError: (error) => fates[error.name] });
+  const again = { LookupError: StoredFailure, TypeError: OutcomeUnknown, Error };
+  for (const name of Object.keys(fates)) {
+    await assert.rejects(work(name), { name, message: 'no' });
+    await assert.rejects(work(name), again[name]);
+  }
+});
+
+test('the claim is at hand in the function', async () => {
+  const work = once.makeIdempotent(async () => {
+    const claim = currentClaim();
+    await claim.note('half done');
+    return [claim.key, claim.attempt, claim.derivedKeys.bank.length, claim.validForMs > 0, await claim.step('one', () => 5), await claim.step('one', () => 6)];
+  }, { key: () => '7', scope: 'claim', derive: ['bank'] });
+  assert.deepEqual(await work(), ['7', 1, 64, true, 5, 5]);
+  assert.throws(currentClaim);
+});
+
+test('a lost claim aborts the signal of the work', async () => {
+  const released = ['release', '--scope', 'lost', '--key', 'a', '--force', '--reason', 'by hand'];
+  await assert.rejects(once.call('lost', 'a', async (claim) => {
+    execFileSync(process.env.ONCE_PROGRAM, released, { stdio: 'ignore' });
+    const alive = setInterval(() => {}, 1000); // Renewals alone do not keep a process alive.
+    if (!claim.signal.aborted) await event(claim.signal, 'abort');
+    clearInterval(alive);
+    claim.signal.throwIfAborted();
+  }, { lease: 1500 }), ClaimLost);
+});
+
+test('protection is switched off only by its word', async () => {
+  const [charge, ran] = counted('disabled');
+  process.env.ONCE_DISABLED = '1';
+  await charge(1);
+  await charge(1);
+  process.env.ONCE_DISABLED = '2';
+  await assert.rejects(charge(1), TypeError);
+  delete process.env.ONCE_DISABLED;
+  assert.deepEqual(ran, [1, 1]);
+});
+
+test('ids are drawn anew, and time does not go back', () => {
+  assert.match(randomId(), /^[0-9a-f]{32}$/);
+  assert.notEqual(randomId(), randomId());
+  const times = Array.from({ length: 1000 }, uptime);
+  assert.deepEqual(times, [...times].sort((a, b) => a - b));
+});
+
+test('Express', async (context) => {
+  const app = express();
+  const charged = [];
+  let enter, leave;
+  const entered = new Promise((resolve) => { enter = resolve; });
+  const left = new Promise((resolve) => { leave = resolve; });
+  app.post('/early', onceExpress({ once, principal: SHARED }), (request, response) => response.end('x'));
+  app.use(express.json({ limit: '4mb' }));
+  app.use(onceExpress({ once, principal: 'X-Api-Key', service: 'shop' }));
+  app.post('/charges', (request, response) => {
+    charged.push(request.body.cents);
+    response.status(201).location(`/charges/${charged.length}`).cookie?.('session', 'secret');
+    response.json({ charge: charged.length });
+  });
+  app.post('/slow', async (request, response) => {
+    charged.push('slow');
+    enter();
+    await left;
+    response.send('done');
+  });
+  app.post('/raw', (request, response) => {
+    charged.push('raw');
+    response.writeHead(200, { 'X-Part': 'one' });
+    response.write('a');
+    response.end('b');
+  });
+  app.post('/:what', (request, response) => {
+    charged.push(request.params.what);
+    const { what } = request.params;
+    if (what === 'raises') throw new Error('a bug');
+    const [status, body] = { busy: [429, 'later'], ambiguous: [502, '?'], large: [200, 'x'.repeat(1_100_000)] }[what];
+    response.status(status).send(body);
+  });
+  app.use((error, request, response, next) => response.status(500).send('failed'));
+  const server = app.listen(0, '127.0.0.1');
+  await event(server, 'listening');
+  context.after(() => server.close());
+  const post = async (path, key, body, client = 'alice') => {
+    const headers = { 'content-type': 'application/json' };
+    if (key !== undefined) headers['idempotency-key'] = key;
+    if (client !== undefined && client !== null) headers['x-api-key'] = client;
+    const got = await fetch(`http://127.0.0.1:${server.address().port}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+    const text = await got.text();
+    const type = got.headers.get('content-type') ?? '';
+    return { status: got.status, text, headers: got.headers, word: type.startsWith('application/problem') && JSON.parse(text).type.replace('urn:once:problem:', '') };
+  };
+
+  const first = await post('/charges', 'order-17', { cents: 500 });
+  assert.deepEqual([first.status, first.text, first.headers.get('location')], [201, '{"charge":1}', '/charges/1']);
+  const again = await post('/charges', '"order-17"', { cents: 500 });
+  assert.deepEqual([again.status, again.text, again.headers.get('location'), again.headers.get('idempotent-replayed')], [201, '{"charge":1}', '/charges/1', 'true']);
+  assert.equal(again.headers.get('set-cookie'), null);
+  for (const [got, status, word] of [
+    [await post('/charges', 'order-17', { cents: 900 }), 422, 'key-reused'],
+    [await post('/charges', undefined, { cents: 900 }), 400, 'key-missing'],
+    [await post('/charges', 'undefined', { cents: 900 }), 400, 'key-invalid'],
+    [await post('/charges', 'a, b', { cents: 900 }), 400, 'keys-differ'],
+    [await post('/charges', 'order-18', { cents: 900 }, null), 400, 'principal-missing'],
+    [await post('/charges', 'order-18', { cents: 900 }, 'eyJhbGciOiJ9.eyJzdWIiOiJ9.sig'), 400, 'principal-unstable'],
+  ]) assert.deepEqual([got.status, got.word], [status, word]);
+  assert.deepEqual(charged, [500]);
+  assert.equal((await post('/charges', 'order-17', { cents: 500 }, 'bob')).text, '{"charge":2}');
+  for (let i = 0; i < 2; ++i) assert.equal((await post('/busy', 'order-20', {})).status, 429);
+  assert.equal((await post('/ambiguous', 'order-21', {})).status, 502);
+  assert.equal((await post('/ambiguous', 'order-21', {})).word, 'outcome-unknown');
+  for (let i = 0; i < 2; ++i) assert.equal((await post('/raises', 'order-22', {})).text, 'failed');
+  assert.equal((await post('/large', 'order-23', {})).text.length, 1_100_000);
+  assert.equal((await post('/large', 'order-23', {})).word, 'answer-not-kept');
+  for (let i = 0; i < 2; ++i) {
+    const raw = await post('/raw', 'order-24', {});
+    assert.deepEqual([raw.text, raw.headers.get('x-part')], ['ab', 'one']);
+  }
+  const slow = post('/slow', 'order-30', {});
+  await entered;
+  const conflict = await post('/slow', 'order-30', {});
+  assert.deepEqual([conflict.status, conflict.word], [409, 'in-progress']);
+  assert.ok(Number(conflict.headers.get('retry-after')) >= 1);
+  leave();
+  assert.equal((await slow).text, 'done');
+  assert.equal((await post('/early', 'order-31', { a: 1 })).status, 500); // Before the parser: refused, not unprotected.
+  assert.deepEqual(charged, [500, 500, 'busy', 'busy', 'ambiguous', 'raises', 'large', 'raw', 'slow']);
+});
+
+test('a middleware without a principal, or with one that changes, is refused', () => {
+  for (const options of [{ once }, { principal: 'X-Api-Key' }, { once, principal: 'X-Signature' }, { once, principal: SHARED, methods: ['POTS'] },
+    { once, principal: SHARED, onAmbigous: 'hold' }]) assert.throws(() => onceExpress(options), TypeError);
+});

@@ -1,0 +1,68 @@
+"""node_test.py ONCE: the Node package: node_test.mjs with Node, its types with TypeScript, and what npm packs."""
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "clients/node"
+sys.path.insert(0, str(ROOT / "tests/apps"))
+
+import harness  # noqa: E402
+
+MODULES = subprocess.run([ROOT / "tools/node-tools", "tests/clients"], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
+USE = """
+import { Once, InProgress, currentClaim } from 'once-idempotency';
+import { onceExpress, SHARED } from 'once-idempotency/express';
+
+const once = new Once({ server: 'unix:/run/once.sock' });
+const charge = once.makeIdempotent(async (order: { id: string }, cents: number) => ({ receipt: order.id, cents }),
+  { key: (order) => order.id, scope: 'charge', onError: (error) => (error instanceof RangeError ? 'hold' : 'release') });
+const typed: (order: { id: string }, cents: number) => Promise<{ receipt: string; cents: number }> = charge;
+const sync: (n: number) => Promise<string> = once.makeIdempotent((n: number) => String(n), { key: (n) => n, scope: 'sync' });
+const step: Promise<number> = currentClaim().step('one', () => 5);
+onceExpress({ once, principal: SHARED });
+export { typed, sync, step, InProgress };
+"""
+WRONG = ["charge({ id: 17 }, 5);", "once.makeIdempotent((n: number) => n, { scope: 'x' });", "once.makeIdempotent((n: number) => n, { key: (n) => n });",
+         "onceExpress({ once });"]
+
+
+class Node(harness.Case):
+    def run_in(self, folder, *command, **env):
+        return subprocess.run([os.fspath(word) for word in command], cwd=folder, env={**self.env, **env}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+
+    def test_functions_and_express(self):
+        server = self.start("serve", "--listen", f"unix:{self.path('s')}", "--log", "none")
+        self.assertIn(b"listening", server.stderr.readline())
+        done = self.run_in(self.dir, "node", "--test", ROOT / "tests/clients/node_test.mjs", ONCE_SERVER=f"unix:{self.path('s')}",
+                           ONCE_PROGRAM=harness.PROGRAM, ONCE_TEST_MODULES=f"{MODULES}/node_modules", NODE_OPTIONS="--no-warnings")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"fail 0\n.*cancelled 0\n.*skipped 0\n")
+
+    def test_the_package_is_whole(self):
+        """Packed, installed from the file, used by import and require, and its types."""
+        packed = self.run_in(PACKAGE, "npm", "pack", "--silent", "--pack-destination", self.dir)
+        self.assertEqual(packed.stdout.strip(), "once-idempotency-0.1.0.tgz")
+        shop = self.path("shop/node_modules/once-idempotency")
+        shop.mkdir(parents=True)
+        subprocess.run(["tar", "xzf", self.path("once-idempotency-0.1.0.tgz"), "--strip-components=1", "-C", shop], check=True)
+        self.path("shop/node_modules/@types").symlink_to(f"{MODULES}/node_modules/@types")
+        self.path("shop/node_modules/undici-types").symlink_to(f"{MODULES}/node_modules/undici-types")
+        for line in ("const { Once } = require('once-idempotency'); require('once-idempotency/express').onceExpress; console.log(typeof Once)",
+                     "import('once-idempotency').then(async ({ Once }) => console.log(typeof Once, typeof (await import('once-idempotency/express')).onceExpress))"):
+            done = self.run_in(self.path("shop"), "node", "-e", line)
+            self.assertEqual(done.stdout.split()[0], "function", done.stdout)
+        for extension in ("mts", "cts"):
+            self.path(f"shop/use.{extension}").write_text(USE)
+        tsc = [f"{MODULES}/node_modules/.bin/tsc", "--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
+        done = self.run_in(self.path("shop"), *tsc, "use.mts", "use.cts")
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        for wrong in WRONG:
+            self.path("shop/wrong.mts").write_text(f"{USE}\n{wrong}\n")
+            self.assertEqual(self.run_in(self.path("shop"), *tsc, "wrong.mts").stdout.count("error TS"), 1, wrong)
+
+
+if __name__ == "__main__":
+    harness.main()
