@@ -22,6 +22,7 @@ from cutting_proxy import CuttingProxy  # noqa: E402
 PLAYERS = {
     "python": ([sys.executable, HERE / "players/player.py"], {"cancel"}),  # No caller can cancel a call that blocks.
     "asyncio": ([sys.executable, HERE / "players/player.py", "asyncio"], {"fork"}),  # A loop does not survive a fork.
+    "go": ([HERE / "players/go/run"], {"fork"}),  # There is none.
     "node": (["node", HERE / "players/player.mjs"], {"fork"}),  # There is none.
 }
 ABILITIES = {"cancel", "fork"}

@@ -64,10 +64,7 @@ class CuttingProxy:
 
     def close(self):
         self.listener.close()
-        with self.changed:
-            open_ones, self.connections = self.connections, set()
-        for sock in open_ones:
-            sock.close()
+        self.refuse(True)  # Their threads close them.
         pathlib.Path(self.path).unlink(missing_ok=True)
 
     def wait(self, condition, deadline_s):

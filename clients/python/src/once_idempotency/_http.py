@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ._client import Duration, Options
 from ._keys import _BUGS
+from ._keys import compared as _compared
 from ._protocol import NOT_KEPT, Stored
 from .errors import (
     ClaimLost,
@@ -165,12 +166,11 @@ class Rules:
             body = body.replace(boundary[1].encode("latin-1"), b"boundary")
         value = _json(body) if name == "application/json" or name.endswith("+json") else _NO_JSON
         if value is not _NO_JSON:
-            compared["json"] = value
-        else:
-            compared["bytes"] = hashlib.sha256(body).hexdigest()
-        from ._keys import compared as member
-
-        return member(compared)
+            try:
+                return _compared({**compared, "json": value})
+            except ValueError:  # A number without limits, or half a character: it has no single meaning.
+                pass
+        return _compared({**compared, "bytes": hashlib.sha256(body).hexdigest()})
 
     def fate(self, status: int) -> str:
         """complete, release or ambiguous."""

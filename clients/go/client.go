@@ -1,0 +1,298 @@
+// Package once makes operations run once, however often they are called. It is a client of `once serve`.
+//
+// The first call with a key runs the function, and its result is kept in a store. Every later call gets that result, from
+// any process or host. If there is no server, or no key, the call returns an error, and nothing runs.
+package once
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	maxBodyBytes = 64 << 20    // More than any record holds.
+	startTimeout = time.Minute // Of `once serve --on-demand`, which may create a store.
+	jsonType     = "application/json"
+)
+
+// Config says where the server is. Server and Store exclude each other; without both, ONCE_SERVER or ONCE_STORE says it.
+type Config struct {
+	Server    string        // "unix:PATH", or "http://127.0.0.1:PORT" with TokenFile.
+	TokenFile string        // Default: ONCE_TOKEN_FILE.
+	Store     string        // A store, such as "sqlite:once.db", that the program `once` serves on demand.
+	Program   string        // Default: ONCE_PROGRAM, else `once` on PATH.
+	Timeout   time.Duration // How long an unreachable server is tried again before a call fails. Default: 10 s.
+	Holder    string        // Who has the claims, for people. Default: the process's number.
+	// Warn is called with what a caller cannot see: a result that was not kept, an end that was not recorded. Default:
+	// standard error.
+	Warn func(message string)
+}
+
+// Client speaks to one `once serve`. One for a program; it may be used by many goroutines.
+type Client struct {
+	http      *http.Client
+	base      string
+	tokenFile string
+	store     string
+	program   string
+	timeout   time.Duration
+	holder    string
+	warn      func(string)
+
+	mutex  sync.Mutex
+	socket string          // Of the server that was started on demand.
+	scopes map[string]bool // Of Func.
+}
+
+// New makes a client. Nothing is connected before the first call.
+func New(config Config) (*Client, error) {
+	if config.Server != "" && config.Store != "" {
+		return nil, errors.New("once: give Server or Store, not both: a server has a store of its own")
+	}
+	if config.Server == "" && config.Store == "" {
+		config.Server = os.Getenv("ONCE_SERVER")
+		if config.Server == "" {
+			config.Store = os.Getenv("ONCE_STORE")
+		}
+	}
+	client := &Client{timeout: config.Timeout, holder: config.Holder, warn: config.Warn, scopes: map[string]bool{}}
+	if client.timeout <= 0 {
+		client.timeout = 10 * time.Second
+	}
+	if client.holder == "" {
+		client.holder = fmt.Sprintf("pid %d", os.Getpid())
+	}
+	if client.warn == nil {
+		client.warn = func(message string) { fmt.Fprintln(os.Stderr, "once: "+message) }
+	}
+	transport := &http.Transport{MaxIdleConns: 16, MaxIdleConnsPerHost: 16, DisableCompression: true}
+	client.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client.base = "http://once"
+	switch {
+	case config.Store != "":
+		client.store = config.Store
+		client.program = config.Program
+		if client.program == "" {
+			client.program = os.Getenv("ONCE_PROGRAM")
+		}
+		if client.program == "" {
+			client.program = "once"
+		}
+		transport.DialContext = client.dialOnDemand
+	case strings.HasPrefix(config.Server, "unix:") && len(config.Server) > len("unix:"):
+		path, err := filepath.Abs(strings.TrimPrefix(config.Server, "unix:"))
+		if err != nil {
+			return nil, err
+		}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+	case config.Server == "":
+		return nil, errors.New("once: no server and no store is named: set Server to unix:/run/once/serve.sock, or Store to sqlite:once.db, or ONCE_SERVER or ONCE_STORE")
+	default:
+		at, err := url.Parse(config.Server)
+		if err != nil || at.Scheme != "http" || at.Port() == "" || strings.Trim(at.Path, "/") != "" || !isLoopback(at.Hostname()) {
+			return nil, fmt.Errorf("once: the server %q is neither unix:PATH nor http://127.0.0.1:PORT", config.Server)
+		}
+		client.tokenFile = config.TokenFile
+		if client.tokenFile == "" {
+			client.tokenFile = os.Getenv("ONCE_TOKEN_FILE")
+		}
+		if client.tokenFile == "" {
+			return nil, fmt.Errorf("once: the server %q needs a token: set TokenFile or ONCE_TOKEN_FILE", config.Server)
+		}
+		client.base = "http://" + at.Host
+	}
+	return client, nil
+}
+
+func isLoopback(host string) bool {
+	address := net.ParseIP(host)
+	return host == "localhost" || (address != nil && address.IsLoopback())
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// dialOnDemand asks the program for its socket, unless the known one answers.
+func (c *Client) dialOnDemand(ctx context.Context, _, _ string) (net.Conn, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.socket != "" {
+		if connection, err := new(net.Dialer).DialContext(ctx, "unix", c.socket); err == nil {
+			return connection, nil
+		}
+	}
+	socket, err := c.startServer()
+	if err != nil {
+		return nil, &unreachable{message: err.Error(), fatal: true}
+	}
+	c.socket = socket
+	return new(net.Dialer).DialContext(ctx, "unix", socket)
+}
+
+// startServer is not ended with a call: the server is for all of them.
+func (c *Client) startServer() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, c.program, "serve", "--on-demand", "--store", c.store)
+	// Files, because the server that it leaves behind may keep pipes open.
+	var outputs [2]*os.File
+	for i := range outputs {
+		file, err := os.CreateTemp("", "once-")
+		if err != nil {
+			return "", err
+		}
+		os.Remove(file.Name())
+		defer file.Close()
+		outputs[i] = file
+	}
+	command.Stdout, command.Stderr = outputs[0], outputs[1]
+	failed := command.Run()
+	read := func(file *os.File) string {
+		text, err := io.ReadAll(io.NewSectionReader(file, 0, 1<<16))
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(string(text))
+	}
+	if failed != nil {
+		return "", fmt.Errorf("`%s serve --on-demand` failed: %w: %s", c.program, failed, read(outputs[1]))
+	}
+	line, _, _ := strings.Cut(read(outputs[0]), "\n")
+	var got struct {
+		Socket string `json:"socket"`
+	}
+	if err := json.Unmarshal([]byte(line), &got); err != nil || !filepath.IsAbs(got.Socket) {
+		return "", fmt.Errorf("`%s serve --on-demand` printed %.200q, not its socket", c.program, line)
+	}
+	return got.Socket, nil
+}
+
+type answer struct {
+	status  int
+	word    string // Of Once-Answer.
+	content string // Content-Type.
+	retry   string // Retry-After.
+	body    []byte
+}
+
+// problem returns its word and its detail; the word is empty if it is no problem of once.
+func (a *answer) problem() (string, string) {
+	var got struct{ Type, Title, Detail string }
+	if json.Unmarshal(a.body, &got) != nil {
+		return "", fmt.Sprintf("%.200q", a.body)
+	}
+	if got.Detail == "" {
+		got.Detail = got.Title
+	}
+	word, isOurs := strings.CutPrefix(got.Type, "urn:once:problem:")
+	if !isOurs {
+		word = ""
+	}
+	return word, got.Detail
+}
+
+func (a *answer) retryAfter() time.Duration {
+	seconds, err := strconv.ParseUint(a.retry, 10, 16)
+	if err != nil {
+		return time.Second
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func (a *answer) json(into any) error {
+	if err := json.Unmarshal(a.body, into); err != nil {
+		return &unreachable{message: "the server's answer is not JSON: is it `once serve`?", fatal: true}
+	}
+	return nil
+}
+
+// send returns an *unreachable if there is no answer, and ctx's own error if ctx is done.
+func (c *Client) send(ctx context.Context, method, path string, body []byte, content string, timeout time.Duration) (*answer, error) {
+	limited, cancel := context.WithTimeout(ctx, max(timeout, time.Millisecond))
+	defer cancel()
+	request, err := http.NewRequestWithContext(limited, method, c.base, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.URL.Opaque = path // As it is: net/url would change a step's name.
+	if body == nil {
+		request.Body, request.ContentLength = http.NoBody, 0
+	} else {
+		request.Header.Set("Content-Type", content)
+	}
+	if c.tokenFile != "" { // Read for each request, so that a new token is used as soon as it is in the file.
+		token, err := os.ReadFile(c.tokenFile)
+		if err != nil {
+			return nil, &unreachable{message: err.Error(), fatal: true}
+		}
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	request.Header["X-Idempotency-Key"] = nil // For net/http: it may be repeated on a new connection. Not sent.
+	response, err := c.http.Do(request)
+	if err == nil {
+		defer response.Body.Close()
+		got := &answer{status: response.StatusCode, word: response.Header.Get("Once-Answer"),
+			content: response.Header.Get("Content-Type"), retry: response.Header.Get("Retry-After")}
+		if got.body, err = io.ReadAll(io.LimitReader(response.Body, maxBodyBytes)); err == nil {
+			return got, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	var known *unreachable
+	if errors.As(err, &known) {
+		return nil, known
+	}
+	return nil, &unreachable{message: err.Error()}
+}
+
+// randomID is read from the kernel at this moment: a generator inside the process would draw the same in its copies.
+func randomID() (string, error) {
+	file, err := os.Open("/dev/urandom")
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	var id [16]byte
+	if _, err := io.ReadFull(file, id[:]); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(id[:]), nil
+}
+
+// pauses wait for 10 ms, doubling to 1 s.
+type pauses struct{ next time.Duration }
+
+func (p *pauses) wait(ctx context.Context, most time.Duration) error {
+	p.next = min(max(2*p.next, 10*time.Millisecond), time.Second)
+	return sleep(ctx, min(p.next, max(most, 0)))
+}
+
+func sleep(ctx context.Context, duration time.Duration) error {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

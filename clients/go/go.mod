@@ -1,0 +1,3 @@
+module once.invalid/once
+
+go 1.21

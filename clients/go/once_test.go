@@ -1,0 +1,200 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"once.invalid/once"
+)
+
+// newClient is of the server that ONCE_SERVER names, on an empty store: tests/clients/go_test.py starts both.
+func newClient(t *testing.T) *once.Client {
+	t.Helper()
+	if os.Getenv("ONCE_SERVER") == "" {
+		t.Fatal("ONCE_SERVER names no server: run tests/clients/go_test.py")
+	}
+	client, err := once.New(once.Config{Timeout: time.Minute, Warn: func(message string) { t.Log(message) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+type order struct {
+	ID    string
+	Cents int
+}
+
+func equal[T comparable](t *testing.T, got, wanted T) {
+	t.Helper()
+	if got != wanted {
+		t.Fatalf("got %v, wanted %v", got, wanted)
+	}
+}
+
+func is(t *testing.T, err, wanted error) {
+	t.Helper()
+	if !errors.Is(err, wanted) {
+		t.Fatalf("got %v, wanted %v", err, wanted)
+	}
+}
+
+func panics(t *testing.T, what string, fn func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s does not panic", what)
+		}
+	}()
+	fn()
+}
+
+func TestAFunctionRunsOnce(t *testing.T) {
+	ctx, ran := context.Background(), 0
+	charge := once.Func(newClient(t), "func", func(o order) string { return o.ID }, func(ctx context.Context, o order) (int, error) {
+		ran++
+		equal(t, once.ClaimFrom(ctx).Key, o.ID)
+		return ran, nil
+	}, once.Wait(0))
+	for i := 0; i < 2; i++ {
+		got, err := charge(ctx, order{"17", 100})
+		is(t, err, nil)
+		equal(t, got, 1)
+	}
+	_, err := charge(ctx, order{"17", 101})
+	is(t, err, once.ErrKeyReused)
+	for _, key := range []string{"", "undefined", "NULL", "<nil>"} {
+		_, err := charge(ctx, order{key, 1})
+		is(t, err, once.ErrKeyMissing)
+	}
+	equal(t, ran, 1)
+}
+
+func TestPayloadChoosesWhatIsCompared(t *testing.T) {
+	ctx, client := context.Background(), newClient(t)
+	key := func(o order) string { return o.ID }
+	work := func(context.Context, order) (int, error) { return 1, nil }
+	total := once.Func(client, "payload", key, work, once.Payload(func(o order) any { return o.Cents % 10 }))
+	nothing := once.Func(client, "nothing", key, work, once.CompareNothing())
+	for _, cents := range []int{1, 11} {
+		_, err := total(ctx, order{"17", cents})
+		is(t, err, nil)
+		_, err = nothing(ctx, order{"17", cents})
+		is(t, err, nil)
+	}
+	_, err := total(ctx, order{"17", 2})
+	is(t, err, once.ErrKeyReused)
+	floats := once.Func(client, "floats", func(float64) string { return "a" }, func(context.Context, float64) (int, error) { return 1, nil })
+	if _, err := floats(ctx, math.NaN()); err == nil {
+		t.Fatal("NaN cannot be compared")
+	}
+}
+
+func TestMistakesAreReportedWhereTheyAreMade(t *testing.T) {
+	client := newClient(t)
+	key := func(o order) string { return o.ID }
+	work := func(context.Context, order) (int, error) { return 1, nil }
+	once.Func(client, "mistakes", key, work)
+	panics(t, "a scope that is used twice", func() { once.Func(client, "mistakes", key, work) })
+	panics(t, "an empty scope", func() { once.Func(client, "", key, work) })
+	panics(t, "no key", func() { once.Func[order, int](client, "no key", nil, work) })
+	panics(t, "a negative lease", func() { once.Func(client, "negative", key, work, once.Lease(-1)) })
+	for _, config := range []once.Config{{Server: "unix:"}, {Server: "http://example.com:1", TokenFile: "x"}, {Server: "http://127.0.0.1", TokenFile: "x"},
+		{Server: "http://127.0.0.1:1"}, {Server: "unix:x", Store: "sqlite:x"}} {
+		if _, err := once.New(config); err == nil {
+			t.Errorf("%+v is accepted", config)
+		}
+	}
+}
+
+type declined struct{}
+
+func (declined) Error() string { return "declined" }
+
+func TestTheFateOfAnError(t *testing.T) {
+	ctx, client := context.Background(), newClient(t)
+	busy, unclear := errors.New("busy"), errors.New("unclear")
+	fate := once.OnError(func(err error) once.Fate {
+		switch err {
+		case busy:
+			return once.Release
+		case unclear:
+			return "hodl"
+		}
+		return once.Store
+	})
+	for again, first := range map[error]error{busy: busy, once.ErrStoredFailure: declined{}, once.ErrOutcomeUnknown: unclear} {
+		for _, wanted := range []error{first, again} {
+			_, err := once.Call(ctx, client, "fates", first.Error(), nil, func(context.Context, *once.Claim) (int, error) { return 0, first }, fate, once.Wait(0))
+			is(t, err, wanted)
+		}
+	}
+	_, err := once.Call(ctx, client, "fates", "declined", nil, func(context.Context, *once.Claim) (int, error) { return 0, nil })
+	var known *once.Error
+	if !errors.As(err, &known) || known.Failure == nil || known.Failure.Code != "once_test.declined" || known.Failure.Message != "declined" {
+		t.Fatalf("got %+v", known)
+	}
+}
+
+func TestAPanicLetsTheClaimLapse(t *testing.T) {
+	ctx, client := context.Background(), newClient(t)
+	panics(t, "the work", func() {
+		_, _ = once.Call(ctx, client, "panics", "a", nil, func(context.Context, *once.Claim) (int, error) { panic("a bug") })
+	})
+	_, err := once.Call(ctx, client, "panics", "a", nil, func(context.Context, *once.Claim) (int, error) { return 0, nil }, once.Wait(0))
+	is(t, err, once.ErrInProgress)
+}
+
+func TestALostClaimCancelsTheWork(t *testing.T) {
+	client := newClient(t)
+	_, err := once.Call(context.Background(), client, "lost", "a", nil, func(ctx context.Context, claim *once.Claim) (int, error) {
+		if out, err := exec.Command(os.Getenv("ONCE_PROGRAM"), "release", "--scope", "lost", "--key", "a", "--force", "--reason", "by hand").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		<-ctx.Done()
+		is(t, context.Cause(ctx), once.ErrClaimLost)
+		is(t, claim.Check(context.Background()), once.ErrClaimLost)
+		return 0, context.Cause(ctx)
+	}, once.Lease(1500*time.Millisecond))
+	is(t, err, once.ErrClaimLost)
+}
+
+func TestStepsAndDerivedKeys(t *testing.T) {
+	_, err := once.Call(context.Background(), newClient(t), "steps", "a", nil, func(ctx context.Context, claim *once.Claim) (int, error) {
+		equal(t, len(claim.DerivedKeys["bank"]), 64)
+		is(t, claim.Note(ctx, "half done"), nil)
+		for n := 1; n <= 2; n++ {
+			got, err := once.Step(ctx, claim, "a/b.", func(context.Context) (int, error) { return n, nil })
+			is(t, err, nil)
+			equal(t, got, 1)
+		}
+		_, err := once.Step(ctx, claim, strings.Repeat("x", 256), func(context.Context) (int, error) { return 1, nil })
+		if err == nil || claim.ValidFor() <= 0 {
+			t.Fatal("a name that is too long is accepted, or the claim is over")
+		}
+		return 1, nil
+	}, once.Derive("bank"))
+	is(t, err, nil)
+}
+
+func TestProtectionIsSwitchedOffOnlyByItsWord(t *testing.T) {
+	ran := 0
+	charge := once.Func(newClient(t), "disabled", func(string) string { return "a" }, func(context.Context, string) (int, error) { ran++; return ran, nil })
+	t.Setenv("ONCE_DISABLED", "1")
+	for i := 1; i <= 2; i++ {
+		got, err := charge(context.Background(), "x")
+		is(t, err, nil)
+		equal(t, got, i)
+	}
+	t.Setenv("ONCE_DISABLED", "2")
+	if _, err := charge(context.Background(), "x"); err == nil || ran != 2 {
+		t.Fatal("another word is accepted")
+	}
+}
