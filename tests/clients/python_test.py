@@ -5,15 +5,18 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import errno
 import inspect
 import logging
 import multiprocessing
 import os
 import pathlib
 import pickle
+import socket
 import subprocess
 import sys
 import threading
+import unittest.mock
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -310,6 +313,29 @@ class Forks(ServeCase):
                 got = pool.map(call_shared, [1, 2, 1, 2, 1, 2, 0, 0])
             claim.complete(None)
         self.assertEqual(got, [charge(n) for n in (1, 2, 1, 2, 1, 2, 0, 0)])
+
+
+class Descriptors(ServeCase):
+    def test_a_finish_waits_for_free_descriptors(self):
+        """A process that has too many files open for a moment does not lose the result of its work."""
+        refused, real = [], socket.socket
+
+        def exhausted(*arguments):
+            if len(refused) < 3:
+                refused.append(arguments)
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return real(*arguments)
+
+        @self.once_client.idempotent(key="a", scope="descriptors")
+        def work():
+            self.once_client.close()
+            patch.start()
+            return 1
+
+        patch = unittest.mock.patch("once_idempotency._blocking.socket.socket", exhausted)
+        self.addCleanup(patch.stop)
+        self.assertEqual(work(), 1)
+        self.assertEqual((len(refused), self.show("a", "--scope", "descriptors")["state"]), (3, "completed"))
 
 
 class Renewals(ServeCase):

@@ -16,12 +16,15 @@ function randomId() {
 
 let suspendedS = 0;
 let base;
+let counter; // Stays open: a process without free descriptors must still finish its work.
 
 // Seconds on a clock that runs while the machine is suspended. Node has only one that does not; the kernel's counter of
 // hundredths says how much that has missed.
 function uptime() {
   const running = Number(process.hrtime.bigint()) / 1e9;
-  const whole = Number(fs.readFileSync('/proc/uptime', 'latin1').split(' ')[0]);
+  counter ??= fs.openSync('/proc/uptime', 'r');
+  const text = Buffer.alloc(64);
+  const whole = Number(text.toString('latin1', 0, fs.readSync(counter, text, 0, 64, 0)).split(' ')[0]);
   base ??= whole - running;
   const missed = whole - running - base;
   if (missed > suspendedS + 0.05) suspendedS = missed;

@@ -136,8 +136,11 @@ class Starting:
 
     def __init__(self, address: OnDemand):
         self.command = address.command()
-        self.output = tempfile.TemporaryFile()
-        self.errors = tempfile.TemporaryFile()
+        try:
+            self.output = tempfile.TemporaryFile()
+            self.errors = tempfile.TemporaryFile()
+        except OSError as error:
+            raise Unreachable(f"no file for what {self.command[0]} prints: {error}") from error
         try:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors

@@ -31,7 +31,10 @@ class Connection:
         else:
             assert isinstance(address, _address.Unix)
             self.host, family, where = "once", socket.AF_UNIX, address.path
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self.socket = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:  # Too many open files, perhaps for a moment only.
+            raise Unreachable(f"no socket: {error}") from error
         try:
             if family != socket.AF_UNIX:
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -120,7 +120,10 @@ def _begin(members: Mapping[str, Any], wait_s: float, timeout_s: float) -> Gener
                 raise Unavailable(f"nothing was run: {word or response.status}: {detail}")
             yield Pause(response.retry_after_s)
             continue
-        return _other_begin(response, f"'{members['key']}'")
+        try:
+            return _other_begin(response, f"'{members['key']}'")
+        except (Unreachable, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Unavailable(f"nothing was run: the server's answer is malformed: {error!r}") from error
 
 
 def _granted(members: Mapping[str, Any], response: Response, sent: float) -> Granted:
@@ -176,7 +179,11 @@ def renew(granted: Granted, timeout_s: float, note: str = "") -> Generator[Effec
     body = json.dumps({"note": note}).encode() if note else None
     response = yield Send("POST", granted.path("renew"), body, JSON, timeout_s)
     if response.status == 200 and response.answer == "renewed":
-        granted.valid_until = max(granted.valid_until, sent + response.json()["valid_for_ms"] / 1000)
+        try:
+            valid_for_s = response.json()["valid_for_ms"] / 1000
+        except (KeyError, TypeError) as error:
+            raise Unreachable("the server's answer to a renewal is malformed") from error
+        granted.valid_until = max(granted.valid_until, sent + valid_for_s)
         return
     if response.status == 503:
         raise Unreachable("the server could not renew the claim yet")
