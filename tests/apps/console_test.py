@@ -3,6 +3,8 @@ import concurrent.futures
 import datetime
 import http.client
 import json
+import os
+import pathlib
 import re
 import signal
 import sqlite3
@@ -174,6 +176,21 @@ class Console(ConsoleCase):
         self.assertEqual(self.release(session)[0], 200)
         change = self.show("held")["history"][-1]
         self.assertEqual((change["who"], change["why"]), ("alice", "the bank was down"))
+
+    def files_for_writing(self):
+        """Of the store, those that the console holds open to write them."""
+        found = []
+        for fd in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
+            flags = re.search(r"flags:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/fdinfo/{fd.name}").read_text())
+            if os.readlink(fd).startswith(str(self.path("once.db"))) and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY:
+                found.append(os.readlink(fd))
+        return found
+
+    def test_a_reader_opens_nothing_for_writing(self):
+        self.sign_in(self.start_console("--read-only"))
+        self.assertEqual(self.files_for_writing(), [])
+        self.sign_in(self.start_console())
+        self.assertIn(str(self.path("once.db")), self.files_for_writing())
 
     def test_a_reader_changes_nothing(self):
         session = self.sign_in(self.start_console("--read-only"))

@@ -727,6 +727,15 @@ TEST_F(PostgresqlStoreTest, AFutureSweepRemovesNothingValid) {
   EXPECT_EQ(blocking::sweep(store(), never - Millis{1}, 10).removed, 0U);
 }
 
+// However many the caller asks for: it would hold their locks, and the server's memory, for as long.
+TEST_F(PostgresqlStoreTest, ASweepRemovesAtMostTenThousand) {
+  shell_.run("INSERT INTO " + table_ +
+             " (key, state, attempt, revision, token, owner, expires_at_ms, sweep_at_ms, created_at_ms) "
+             "SELECT ('k' || n)::bytea, 1, 1, 1048576, 1, '\\x00', 5, 5, 1 FROM generate_series(1, 10001) n");
+  shell_.run("SELECT removed FROM " + schema_ + ".sweep_1(9223372036854775807, 1000000)");
+  EXPECT_EQ(shell_.run("SELECT count(*) FROM " + table_), "1");
+}
+
 TEST_F(PostgresqlStoreTest, AFinishedRevisionHasTwentyRandomBits) {
   const Record record = put("mine");
   const std::string call = "SELECT " + schema_ + ".finish_1('mine', '\\x" + record.owner.hex() + "', -1, " +
@@ -758,6 +767,8 @@ constexpr Meddler meddlers[] = {
      false, true},
     {"row_changed", "CREATE TRIGGER meddle BEFORE INSERT OR UPDATE ON records FOR EACH ROW EXECUTE FUNCTION change()",
      true, true, false},
+    {"result_changed", "CREATE TRIGGER meddle BEFORE UPDATE ON records FOR EACH ROW EXECUTE FUNCTION answer()", false,
+     true, false},
     {"insert_rule", "CREATE RULE meddle AS ON INSERT TO records DO INSTEAD NOTHING", true, false, false},
     {"update_rule", "CREATE RULE meddle AS ON UPDATE TO records DO INSTEAD NOTHING", true, true, false},
     {"delete_rule", "CREATE RULE meddle AS ON DELETE TO records DO INSTEAD NOTHING", false, false, true},
@@ -773,7 +784,9 @@ TEST_P(MeddlerTest, IsReportedAndNothingIsWritten) {
   shell_.run("SET search_path = " + schema_ +
              "; CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
              "CREATE FUNCTION change() RETURNS trigger LANGUAGE plpgsql AS "
-             "'BEGIN NEW.lease_until_ms := 7; RETURN NEW; END'; " +
+             "'BEGIN NEW.lease_until_ms := 7; RETURN NEW; END'; "
+             "CREATE FUNCTION answer() RETURNS trigger LANGUAGE plpgsql AS "
+             "'BEGIN NEW.result := NEW.key; RETURN NEW; END'; " +
              meddler.sql + "; RESET search_path");
   const auto check = [&](const Answer& answer, bool meddled, const char* what) {
     if (!meddled) {
