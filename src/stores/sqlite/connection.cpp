@@ -1,5 +1,6 @@
 #include "stores/sqlite/connection.hpp"
 
+#include <cerrno>
 #include <cstring>
 
 #include "platform/file.hpp"
@@ -59,16 +60,20 @@ SqlError Connection::error(int code) const {
   const std::string where = "sqlite store " + path_ + ": ";
   const std::string detail = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_);
   if (code == SQLITE_CONSTRAINT_TRIGGER) return {ErrorKind::misuse, where + detail, code};
-  switch (code & 0xFF) {
+  // SQLite calls only ENOSPC "full".
+  const int reason = db_ == nullptr ? 0 : sqlite3_system_errno(db_);
+  const int primary = code & 0xFF;
+  if (primary == SQLITE_FULL || (primary == SQLITE_IOERR && (reason == EDQUOT || reason == EFBIG))) {
+    return {
+        ErrorKind::unavailable,
+        where + "no space left for it" + system_reason(db_) + ": free some, then try again" + file_size_limit_text(),
+        code};
+  }
+  switch (primary) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return {ErrorKind::unavailable,
               where + "another program holds the file, such as a sqlite3 shell inside a transaction: " + detail, code};
-    case SQLITE_FULL:
-      return {
-          ErrorKind::unavailable,
-          where + "no space left for it" + system_reason(db_) + ": free some, then try again" + file_size_limit_text(),
-          code};
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH:
