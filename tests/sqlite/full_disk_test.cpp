@@ -24,7 +24,9 @@
 
 #include <once/engine/engine.hpp>
 #include <once/platform/blocking.hpp>
+#include <once/seal.hpp>
 #include <once/stores/sqlite.hpp>
+#include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
 #include "scratch.hpp"
@@ -60,11 +62,27 @@ class FullDisk : public ::testing::Test {
     const std::string size = "size=" + std::to_string(bytes);
     ASSERT_EQ(mount("once-test", scratch_.path().c_str(), "tmpfs", 0, size.c_str()), 0);
     path_ = scratch_.file();
-    store_ = stores::make_sqlite_store({.path = path_, .checkpoint_pages = checkpoint_pages});
+    open(checkpoint_pages);
+  }
+  void open(std::uint32_t checkpoint_pages = 4000, const SealKeys& keys = {}) {
+    auto store = stores::make_sqlite_store({.path = path_, .checkpoint_pages = checkpoint_pages, .clock = clock_});
+    if (!keys.empty()) store = seal(std::move(store), keys);
+    store_ = std::move(store);
     engine_.emplace(
         EngineOptions{.store = store_,
                       .policy = {.lease = 10min, .on_conflict = OnConflict::fail, .max_inline_bytes = 1'000'000},
-                      .observer = [](const Event&) {}});
+                      .observer = [](const Event&) {},
+                      .clock = clock_});
+  }
+  void close() {
+    engine_.reset();
+    store_.reset();
+  }
+  // What is reserved in the file.
+  [[nodiscard]] std::int64_t reserved() const {
+    Shell shell(path_);
+    return static_cast<std::int64_t>(std::filesystem::file_size(path_)) -
+           4096 * std::stoll(shell.run("PRAGMA page_count"));
   }
   // Leaves so much room. The store's file gets none of it back by itself.
   void fill(std::int64_t leave = 0) const {
@@ -141,6 +159,7 @@ class FullDisk : public ::testing::Test {
 
   const Scratch scratch_;
   std::string path_;
+  std::shared_ptr<Clock> clock_ = system_clock();
   std::shared_ptr<Store> store_;
   std::optional<Engine> engine_;
   int next_ = 0;
@@ -215,6 +234,71 @@ TEST_F(FullDisk, ALogWhoseIndexCannotGrowEndsItsClaims) {
     TearDown();
     path_.clear();
   }
+}
+
+// A copy of the log into the file cuts off what was reserved.
+TEST_F(FullDisk, ACopyOfTheLogKeepsTheRoomOfClaims) {
+  make_disk(8192 * kib);
+  std::vector<Claim> claims = claim(500);
+  ASSERT_EQ(claims.size(), 500U);
+  const auto problem = stores::cut_sqlite_log(*store_);
+  ASSERT_FALSE(problem) << problem->message;
+  fill();
+  expect_kept(claims, 4'000);
+}
+
+// Before its first commit, the log does not tell the size of its pages.
+TEST_F(FullDisk, TheFirstClaimAfterACopyReservesRoom) {
+  make_disk(8192 * kib);
+  std::vector<Claim> first = claim(20);
+  EXPECT_EQ(expect_kept(first, 100'000), 20U);
+  first.clear();
+  close();
+  Shell(path_).run("PRAGMA wal_checkpoint(TRUNCATE)");
+  open();
+  std::vector<Claim> claims = claim(1);
+  EXPECT_GE(reserved(), 256 * kib);
+  expect_kept(claims, 10);
+}
+
+// What had ended when it was copied or imported, and what lapsed, reserves nothing.
+TEST_F(FullDisk, OnlyOpenClaimsReserveRoom) {
+  const auto clock = std::make_shared<ManualClock>();
+  clock_ = clock;
+  make_disk(16'384 * kib);
+  for (int i = 0; i < 300; ++i) {
+    Record ended = full_record("ended" + std::to_string(i), State::completed);
+    ended.result = Result::inlined(std::string(4'000, 'x'));
+    ASSERT_EQ(blocking::insert(*store_, std::move(ended)).status, AnswerStatus::done);
+    Record open = plain_record("open" + std::to_string(i));
+    open.owner.bytes[1] = static_cast<std::uint8_t>(i);
+    open.owner.bytes[2] = static_cast<std::uint8_t>(i / 256);
+    open.input = std::string(2'000, 'x');
+    open.lease_until = clock->now() + 1s;
+    ASSERT_EQ(blocking::insert(*store_, std::move(open)).status, AnswerStatus::done);
+  }
+  EXPECT_GE(reserved(), 300 * 2'500);
+  EXPECT_LT(reserved(), 300 * 3'500 + 384 * kib);
+  clock->advance(60s);
+  std::vector<Claim> claims = claim(1);
+  ASSERT_FALSE(stores::cut_sqlite_log(*store_));
+  expect_kept(claims, 10);
+  EXPECT_LT(reserved(), 384 * kib);
+}
+
+// It has its steps in its one sealed text, and they are no result.
+TEST_F(FullDisk, ASealedOutcomeIsKept) {
+  make_disk(8192 * kib);
+  close();
+  open(4000, {{.id = "k", .bytes = {1, 2, 3}}});
+  std::vector<Claim> claims = claim(2);
+  ASSERT_EQ(claims.size(), 2U);
+  for (Claim& one : claims) {
+    EXPECT_EQ(one.add_step("paid", noise(40'000)).kind, Finish::Kind::recorded);
+  }
+  fill();
+  EXPECT_EQ(claims[0].hold("nobody knows").kind, Finish::Kind::recorded);
+  EXPECT_EQ(claims[1].fail({.code = "declined", .message = "no"}).kind, Finish::Kind::recorded);
 }
 
 }  // namespace full_disk_test

@@ -51,7 +51,7 @@ std::uint32_t number_at(const volatile char* index, std::size_t at) noexcept {
   return *reinterpret_cast<const volatile std::uint32_t*>(index + at);
 }
 
-// 65,536 is kept as 1.
+// 65,536 is kept as 1, and nothing before the log's first commit.
 std::uint32_t page_bytes_at(const volatile char* index, std::size_t at) noexcept {
   const std::uint32_t kept = *reinterpret_cast<const volatile std::uint16_t*>(index + at);
   return kept == 1 ? 65'536 : kept;

@@ -106,7 +106,10 @@ int make_room_in_index(sqlite3_file* file, int size, sqlite3_int64 offset) noexc
 
 int log_write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) noexcept {
   Log& log = log_of(file);
-  if (const int code = make_room_in_index(file, size, offset); code != SQLITE_OK) return code;
+  if (const int code = make_room_in_index(file, size, offset); code != SQLITE_OK) {
+    log.collected.clear();  // As in write_out().
+    return code;
+  }
   const auto bytes = static_cast<std::size_t>(size);
   const bool follows = offset == log.begin + static_cast<sqlite3_int64>(log.collected.size());
   if (!log.collected.empty() && (!follows || log.collected.size() + bytes > max_collected_bytes)) {

@@ -228,8 +228,10 @@ bool WritableFile::copy_log() {
   const std::uint32_t often = file_.options().checkpoint_pages;
   checkpoint_at_ = whole ? often : log_pages_ + often / 4;
   log_pages_ = whole ? 0 : log_pages_;
+  const std::string problem = code == SQLITE_OK ? std::string() : connection.error(code).what();
+  if (whole) static_cast<void>(reserve(reserved_for_));  // The copy has cut it off.
   const std::lock_guard lock(checkpoint_error_mutex_);
-  checkpoint_error_ = code == SQLITE_OK ? std::string() : connection.error(code).what();
+  checkpoint_error_ = problem;
   return whole;
 }
 
@@ -247,6 +249,9 @@ int WritableFile::end_log(int mode) {
   if (code == SQLITE_OK) {
     checkpoint_at_ = file_.options().checkpoint_pages;
     log_pages_ = 0;
+    // The copy has cut off what was reserved in both files.
+    static_cast<void>(reserve(reserved_for_));
+    static_cast<void>(reserve_log());
   }
   return code;
 }
@@ -288,17 +293,21 @@ bool WritableFile::reserve(std::uint64_t bytes) {
   if (file == nullptr) return true;
   const LogState state = log_state(connection);
   const auto number = [&](const char* pragma) { return static_cast<std::uint64_t>(connection.number(pragma)); };
-  const std::uint64_t pages = state.pages != 0 ? state.pages : number("PRAGMA page_count");
-  auto needed = static_cast<sqlite3_int64>(pages * state.page_bytes + growth_bytes + bytes);
+  const bool is_new = state.pages == 0 || state.page_bytes == 0;  // The log has no commit.
+  const std::uint64_t page_bytes = is_new ? number("PRAGMA page_size") : state.page_bytes;
+  const std::uint64_t pages = is_new ? number("PRAGMA page_count") : state.pages;
+  auto needed = static_cast<sqlite3_int64>(pages * page_bytes + growth_bytes + bytes);
+  reserved_for_ = bytes;
   sqlite3_int64 size = 0;
   if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size >= needed) return true;
   const NoFileSizeSignal no_signal;
   const int code = file->pMethods->xFileControl(file, SQLITE_FCNTL_SIZE_HINT, &needed);
-  if (code == SQLITE_OK || code == SQLITE_NOTFOUND || file_size_limit()) return true;
+  if (code == SQLITE_OK || code == SQLITE_NOTFOUND) return true;
+  if (const auto limit = file_size_limit(); limit && static_cast<std::uint64_t>(needed) > *limit) return true;
   // It does not say why. Not every file system and VFS can reserve.
   if (is_free(file_.path(), static_cast<std::uint64_t>(needed - size))) return true;
   // Pages of removed records serve as well.
-  return size + static_cast<sqlite3_int64>(number("PRAGMA freelist_count") * state.page_bytes) >= needed;
+  return size + static_cast<sqlite3_int64>(number("PRAGMA freelist_count") * page_bytes) >= needed;
 }
 
 // 0 or errno. The part of the index for the frames of a finish is there, or is made.

@@ -116,10 +116,11 @@ class WritableFile {
   std::uint32_t log_pages_ = 0;
   std::uint32_t checkpoint_at_ = file_.options().checkpoint_pages;
   Time noted_{};
-  Fd log_file_;                    // Of the -wal, to reserve room. SQLite takes no locks on it.
-  std::uint64_t reserved_to_ = 0;  // In the log …
-  std::uint64_t reserved_in_ = 0;  // … with these salts.
-  std::uint64_t index_bytes_ = 0;  // At least so long is the -shm.
+  Fd log_file_;                     // Of the -wal, to reserve room. SQLite takes no locks on it.
+  std::uint64_t reserved_to_ = 0;   // In the log …
+  std::uint64_t reserved_in_ = 0;   // … with these salts.
+  std::uint64_t reserved_for_ = 0;  // In the database: the last reserve().
+  std::uint64_t index_bytes_ = 0;   // At least so long is the -shm.
 
   mutable std::mutex checkpoint_error_mutex_;
   std::string checkpoint_error_;

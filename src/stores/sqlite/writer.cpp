@@ -13,22 +13,13 @@ constexpr int most_dropped = 8;                // How many operations of a group
 constexpr std::size_t sweep_slice = 250;       // Rows that a sweep reads before writers get their turn.
 constexpr std::size_t idle_sweep_slice = 500;  // The same while no writer waits.
 
-bool is_claim(const Operation& operation) noexcept {
-  return operation.kind == Operation::Kind::insert ||
-         (operation.kind == Operation::Kind::replace && operation.record->owner != operation.seen.owner);
-}
-
-bool is_finish(const Operation& operation) noexcept {
-  return operation.kind == Operation::Kind::replace && operation.record->state != State::in_progress;
-}
-
-// By about how much it makes the file grow. A row that has become longer may need a page of its own, and the one that a
-// claim's finish writes has a small result too. A finish with nothing but its outcome has been counted by its claim.
-std::uint64_t growth_of(const Operation& operation) noexcept {
-  constexpr std::uint64_t small_result = 512;
-  if (is_claim(operation)) return record_bytes(*operation.record) + small_result;
-  const std::uint64_t result = is_finish(operation) ? operation.record->result.bytes.size() : 0;
-  return result > small_result ? result : 0;
+// Whether it is so large because of its result. A sealed record does not tell whether it still has one.
+bool has_large_result(const Operation& operation, std::uint64_t growth) noexcept {
+  constexpr std::uint64_t largest_outcome = 4096;
+  if (!is_finish(operation) || growth == 0) return false;
+  const Result& result = operation.record->result;
+  if (is_sealed(*operation.record)) return result.size > 0 && growth > largest_outcome;
+  return !result.bytes.empty();
 }
 
 }  // namespace
@@ -132,37 +123,36 @@ void Writer::write_group(Group& group) {
 
 // The same, after room was made for it, if that is what it lacks.
 std::optional<Writer::Lost> Writer::try_with_room(std::span<OperationPtr> group) {
-  std::uint64_t growth = 0;
-  for (const OperationPtr& operation : group) growth += growth_of(*operation);
-  const bool is_reserved = writing_.reserve(growth + claims_growth_);
-  if (!is_reserved && group.size() > 1) return Lost{SQLITE_FULL, false};
-  if (!is_reserved && is_finish(*group.front()) && growth > 0) {
-    // Its outcome fits, and those of other claims still will.
-    Answer& answer = group.front()->answer;
-    answer = Answer::fail(ErrorKind::unavailable, "sqlite store " + file_.path() + ": no space left for a result of " +
-                                                      std::to_string(growth) + " bytes: free some, then try again");
-    answer.no_room = true;
-    return Lost{SQLITE_FULL, false};
-  }
   const bool claims = std::ranges::any_of(group, [](const OperationPtr& operation) { return is_claim(*operation); });
-  no_room_ = claims ? writing_.why_no_room_for_claims(is_reserved) : std::string();
+  try {
+    std::uint64_t growth = 0;
+    claims_.forget_lapsed(file_.time().now);
+    for (const OperationPtr& operation : group) growth += claims_.growth_of(*operation);
+    const bool is_reserved = writing_.reserve(growth + claims_.growth());
+    if (!is_reserved && group.size() > 1) return Lost{SQLITE_FULL, false};
+    if (!is_reserved && has_large_result(*group.front(), growth)) {
+      // Its outcome fits, and those of other claims still will.
+      Answer& answer = group.front()->answer;
+      answer =
+          Answer::fail(ErrorKind::unavailable, "sqlite store " + file_.path() + ": no space left for a result of " +
+                                                   std::to_string(growth) + " bytes: free some, then try again");
+      answer.no_room = true;
+      return Lost{SQLITE_FULL, false};
+    }
+    no_room_ = claims ? writing_.why_no_room_for_claims(is_reserved) : std::string();
+  } catch (const SqlError& error) {  // Outside a transaction: earlier operations keep their answers.
+    for (const OperationPtr& operation : group) {
+      if (!operation->is_settled) operation->answer = Answer::fail(error.kind(), error.what());
+    }
+    return Lost{error.primary(), false};
+  }
   std::optional<Lost> lost = try_group(group);
   if (lost && writing_.made_room(lost->code)) lost = try_group(group);
-  if (!lost) count_claims(group);
-  return lost;
-}
-
-void Writer::count_claims(std::span<OperationPtr> group) noexcept {
+  if (lost) return lost;
   for (const OperationPtr& operation : group) {
-    if (operation->answer.status != AnswerStatus::done) continue;
-    if (is_claim(*operation)) {
-      ++claims_;
-      claims_growth_ += growth_of(*operation);
-    } else if (claims_ > 0 && (is_finish(*operation) || operation->kind == Operation::Kind::remove)) {
-      claims_growth_ -= claims_growth_ / claims_;
-      --claims_;
-    }
+    if (operation->answer.status == AnswerStatus::done) claims_.written(*operation);
   }
+  return std::nullopt;
 }
 
 // One transaction. Empty if it was committed.

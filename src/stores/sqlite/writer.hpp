@@ -12,6 +12,7 @@
 
 #include "stores/sqlite/group_queue.hpp"
 #include "stores/sqlite/key_index.hpp"
+#include "stores/sqlite/open_claims.hpp"
 #include "stores/sqlite/operation.hpp"
 #include "stores/sqlite/store_file.hpp"
 #include "stores/sqlite/writable_file.hpp"
@@ -49,7 +50,6 @@ class Writer {
   void fill(Group& group);
   void write_group(Group& group);
   std::optional<Lost> try_with_room(std::span<OperationPtr> group);
-  void count_claims(std::span<OperationPtr> group) noexcept;
   std::optional<Lost> try_group(std::span<OperationPtr> group);
   void carry_out_one(Operation& operation);
   Answer carry_out(const Operation& operation);
@@ -72,9 +72,7 @@ class Writer {
   // Of its thread.
   WritableFile writing_;
   std::string no_room_;  // WritableFile::why_no_room_for_claims(), for this group.
-  // About the claims that were made here and not finished: how many, and by how much their finishes make the file grow.
-  std::uint64_t claims_ = 0;
-  std::uint64_t claims_growth_ = 0;
+  OpenClaims claims_;
   std::deque<OperationPtr> backlog_;  // Taken from the queue, not yet written.
   std::deque<OperationPtr> sweeps_;
 };

@@ -35,7 +35,7 @@ WriterConnection::WriterConnection(const StoreFile& file, RecentKeys& recent)
                    "; PRAGMA journal_size_limit = " + std::to_string(usual_log_bytes))
                       .c_str());
   set_wal(connection_);
-  // Lets SQLITE_FCNTL_SIZE_HINT reserve room: WritableFile::reserve_database().
+  // Lets SQLITE_FCNTL_SIZE_HINT reserve room: WritableFile::reserve().
   int chunk_bytes = 64 * 1024;
   sqlite3_file_control(connection_.raw(), "main", SQLITE_FCNTL_CHUNK_SIZE, &chunk_bytes);
   sqlite3_wal_hook(
