@@ -122,10 +122,13 @@ class Transcripts(harness.Case):
         raise AssertionError(f"a connection {kind}?")
 
     def on_demand(self, fails):
-        """In place of the program: prints what `once serve --on-demand` does for a server that runs."""
+        """The program, with a folder of this test for its socket; the server soon ends by itself."""
         program = self.path("on-demand")
         wanted = ["serve", "--on-demand", "--store", self.store]
-        end = 'echo "once: no such store" >&2; exit 243' if fails else f"echo '{json.dumps({'socket': str(self.server_socket)})}'"
+        folder = self.path("run")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        end = ('echo "once: no such store" >&2; exit 243' if fails else
+               f'XDG_RUNTIME_DIR={shlex.quote(str(folder))} exec {shlex.quote(harness.PROGRAM)} "$@" --idle-timeout 10s')
         program.write_text(f'#!/bin/sh\n[ "$*" = {shlex.quote(" ".join(wanted))} ] || exit 64\necho x >>started\n{end}\n')
         program.chmod(0o755)
         return program
