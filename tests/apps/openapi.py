@@ -23,6 +23,7 @@ import openapi_spec_validator  # noqa: E402
 
 # Of every answer of HTTP.
 COMMON_HEADERS = {"connection", "content-length", "content-type", "date"}
+STREAM_HEADERS = {"transfer-encoding"}  # In place of a length.
 
 CHECKER = jsonschema.FormatChecker(formats=())
 
@@ -118,7 +119,7 @@ class Comparison:
         if exchange.status not in (200, 201, 202):
             return
         values = {("query", name): value for name, value in sent.items()}
-        values |= {("header", name): value for name, value in exchange.sent.items() if name in ("If-Match", "Sec-Fetch-Site", "Last-Event-ID")}
+        values |= {("header", name): value for name, value in exchange.sent.items() if name in ("If-Match", "Sec-Fetch-Site", "Last-Event-ID", "Once-Session")}
         for place, value in values.items():
             if place not in described:
                 self.found.add(f"{where} takes the parameter {place[1]}, which is not described")
@@ -156,7 +157,7 @@ class Comparison:
         self.met.add(f"status {status} of {where}")
         answer = self.resolved(operation["responses"][status])
         headers = {name.lower(): self.resolved(one) for name, one in answer.get("headers", {}).items()}
-        for name in set(exchange.headers) - COMMON_HEADERS - set(headers):
+        for name in set(exchange.headers) - COMMON_HEADERS - STREAM_HEADERS - set(headers):
             self.found.add(f"{where} answers {status} with the header {name}, which is not described")
         for name, one in headers.items():
             if name in exchange.headers:

@@ -3,6 +3,7 @@
 Usage: serve_description_test.py ONCE_PROGRAM FAKE_DYNAMODB
 """
 import copy
+import dataclasses
 import json
 import os
 import pathlib
@@ -149,7 +150,8 @@ class Description(serve_test.ServeCase):
     def mistakes(self, claim):
         self.each("zz", 400)
         self.each(claim, 413, {word: b" " * (MOST_BYTES + 1) for word in BODIES})
-        self.play("POST", "/v1/claims", b" " * (MOST_BYTES + 1))
+        for path in ("claims", "sessions"):
+            self.play("POST", f"/v1/{path}", b" " * (MOST_BYTES + 1))
         json_words = {word: body for word, body in BODIES.items() if isinstance(body, dict)}
         self.each(claim, 415, {word: json.dumps(body).encode() for word, body in json_words.items()})
         self.each(claim, 400, {word: {"nothing": 1, **body} for word, body in json_words.items()})
@@ -162,6 +164,35 @@ class Description(serve_test.ServeCase):
             for method in ("GET", "HEAD"):
                 self.play(method, f"/v1/{page}")
             self.play("GET", f"/v1/{page}?nothing=1")
+
+    def session(self, client=None, headers=None):
+        """Its stream, and what it began with."""
+        own = client or serve_test.Client(self.socket)
+        own.request("POST", "/v1/sessions", headers=headers or {})
+        answer = own.getresponse()
+        line = answer.readline() if answer.status == 200 else answer.read()
+        self.exchanges.append(openapi.Exchange("POST", "/v1/sessions", headers or {}, None, answer.status,
+                                               {name.lower(): value for name, value in answer.getheaders()}, line))
+        return answer, json.loads(line).get("session")
+
+    def in_sessions(self):
+        """Each request in one, and in one that is not open; and a claim that a newer one takes away."""
+        old, name = self.session()
+        new, newer = self.session()
+        for word in BODIES:
+            claim = self.claim(f"in session {word}")
+            self.assertEqual(self.use(claim, word, headers={"Once-Session": "x"}).status, 409)
+            self.assertEqual(self.use(claim, word, headers={"Once-Session": name}).status, 200)
+        for session, status in ((name, 201), ("x", 409)):
+            got = self.play("POST", "/v1/claims", {"key": "in session", "lease_ms": serve_test.LEASE_MS}, headers={"Once-Session": session})
+            self.assertEqual(got.status, status)
+        claim = json.loads(self.exchanges[-2].content)["claim"]
+        self.use(claim, "renew", headers={"Once-Session": newer})
+        event = next(line for line in old if b"lost" in line)
+        self.exchanges.append(dataclasses.replace(next(one for one in self.exchanges if one.target == "/v1/sessions"), content=event))
+        for stream in (old, new):
+            stream.close()
+        self.play("POST", "/v1/sessions", b"{}")
 
     def without_token(self, claim):
         process = self.start("serve", "--listen", "0", "--log", "none", "--max-claims", "1")
@@ -178,10 +209,15 @@ class Description(serve_test.ServeCase):
             method = "PUT" if word.startswith("steps/") else "POST"
             self.assertEqual(ask(method, f"/v1/claims/{claim}/{word}", body).status, 401)
         for method, page, body in (("GET", "version", None), ("GET", "openapi.json", None), ("POST", "claims", {"key": "a"}),
-                                   ("GET", "claims?key=a", None)):
+                                   ("GET", "claims?key=a", None), ("POST", "sessions", None)):
             self.assertEqual(ask(method, f"/v1/{page}", body).status, 401)
         allowed = {"Authorization": f"Bearer {token}"}
         self.assertEqual(ask("POST", "/v1/claims", {"key": "one"}, headers=allowed).status, 201)
+        first = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.DEADLINE_S)
+        held, _ = self.session(first, allowed)  # Open as long as this has it.
+        self.assertEqual(ask("POST", "/v1/sessions", headers=allowed).status, 503)
+        held.close()
+        first.close()
         self.assertEqual(ask("POST", "/v1/claims", {"key": "two"}, headers=allowed).status, 503)
 
     def without_store(self):
@@ -221,7 +257,8 @@ class Description(serve_test.ServeCase):
         self.env |= {"ONCE_STORE": "dynamodb://jobs", "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "x",
                      "AWS_SECRET_ACCESS_KEY": "x", "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
                      "AWS_EC2_METADATA_DISABLED": "true", "AWS_ENDPOINT_URL": fake.stdout.readline().strip()}
-        self.expect(self.once("table", "create"), 0)
+        made = self.once("table", "create")
+        self.assertEqual(made.returncode, 0, made.stderr)
         self.serve()
         got = self.use(self.claim("small"), "steps/one", b"x" * 1_000_000)
         self.assertEqual((got.status, got.headers["content-type"]), (413, "application/problem+json"))
@@ -237,6 +274,7 @@ class Description(serve_test.ServeCase):
         self.whole_begins()
         self.finishes()
         self.lost_ones()
+        self.in_sessions()
         self.mistakes(self.claim("mistakes"))
         self.without_token(self.claim("no token"))
         self.without_store()

@@ -226,6 +226,147 @@ class Looks(ServeCase):
         self.assertEqual(self.ask("HEAD", "/v1/claims?key=a").status, 404)
 
 
+class Session:
+    """A stream that says that its client lives."""
+
+    def __init__(self, path):
+        self.client = Client(path)
+        self.client.request("POST", "/v1/sessions")
+        self.answer = self.client.getresponse()
+        self.name = self.next("open")["session"]
+
+    def next(self, word):
+        """The next event that is news."""
+        while True:
+            event = json.loads(self.answer.readline())
+            if event["event"] != "alive":
+                break
+        if event["event"] != word:
+            raise AssertionError(f"{event} in place of {word}")
+        return event
+
+    def close(self):
+        self.answer.close()
+        self.client.close()
+
+
+class Sessions(ServeCase):
+    def open_session(self):
+        session = Session(self.socket)
+        self.addCleanup(session.close)
+        return session
+
+    def ask(self, method, path, body=None, content_type="application/json", client=None, session=None):
+        own = client or Client(self.socket)
+        try:
+            headers = {"Content-Type": content_type} if body is not None else {}
+            own.request(method, path, json.dumps(body) if isinstance(body, dict) else body,
+                        headers | ({"Once-Session": session.name} if session else {}))
+            return Answer(own.getresponse())
+        finally:
+            if client is None:
+                own.close()
+
+    def claim_in(self, session, key, **members):
+        got = self.ask("POST", "/v1/claims", {"scope": "orders", "key": key, "lease_ms": LEASE_MS, **members}, session=session)
+        self.assertEqual(got.status, 201, got.body)
+        return got.json
+
+    def use_in(self, session, claim, word, body=None):
+        return self.ask("POST", f"/v1/claims/{claim['claim']}/{word}", body, session=session)
+
+    def metric(self, name):
+        page = self.ask("GET", "/metrics").body.decode()
+        return next(int(line.split()[1]) for line in page.splitlines() if line.startswith(f"{name} "))
+
+    def test_a_session_speaks_for_its_claims(self):
+        session = self.open_session()
+        claim = self.claim_in(session, "a", lease_ms=500)
+        self.claim("silent", lease_ms=500)
+        wait_until(lambda: self.metric("once_serve_claims_dropped_total") == 1, "the other one was silent for longer")
+        self.assertEqual((self.metric("once_serve_claims_open"), self.metric("once_serve_sessions_open")), (1, 1))
+        self.expect(self.use_in(session, claim, "complete", b"x"), "recorded")
+        session.close()
+        wait_until(lambda: self.metric("once_serve_sessions_open") == 0, "its end is seen")
+
+    def test_a_closed_sessions_claims_lapse_and_are_never_released(self):
+        session = self.open_session()
+        claim = self.claim_in(session, "a")
+        session.close()
+        wait_until(lambda: self.metric("once_serve_claims_dropped_total") == 1, "it is not renewed any more")
+        self.assertEqual(self.begin("a").problem, (409, "in-progress"))
+        self.assertEqual(self.use_in(session, claim, "renew").problem, (409, "no-session"))
+        self.expect(self.use_in(self.open_session(), claim, "complete", b"x"), "recorded")
+        self.assertEqual(self.record("a")["attempt"], 1)
+
+    def test_a_session_ends_with_its_process_though_a_child_has_the_connection(self):
+        child, told = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            session = Session(self.socket)
+            if os.fork() == 0:
+                signal.pause()
+            os.write(told, session.name.encode())
+            signal.pause()
+        name = os.read(child, 100).decode()
+        self.addCleanup(os.killpg, pid, signal.SIGKILL)
+        self.assertEqual(self.metric("once_serve_sessions_open"), 1)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        wait_until(lambda: self.metric("once_serve_sessions_open") == 0, f"{name} has ended")
+
+    def test_a_newer_session_takes_a_claim_away(self):
+        old, new = self.open_session(), self.open_session()
+        claim = self.claim_in(old, "a")
+        self.expect(self.use_in(old, claim, "renew"), "renewed")
+        self.assertEqual(self.use(claim, "complete", b"x").problem, (409, "claim-lost"))  # In none.
+        self.expect(self.use_in(new, claim, "renew"), "renewed")
+        self.assertEqual(old.next("lost")["claim"], claim["claim"])
+        for word, body in (("renew", None), ("complete", b"x"), ("release", None)):
+            self.assertEqual(self.use_in(old, claim, word, body).problem, (409, "claim-lost"))
+        self.expect(self.use_in(new, claim, "complete", b"y"), "recorded")
+        self.assertEqual(self.begin("a").body, b"y")
+
+    def test_a_session_is_told_what_an_operator_did(self):
+        session = self.open_session()
+        claim = self.claim_in(session, "a", lease_ms=3000)
+        for arguments in (["release", "--force", "--reason", "by hand"], ["run", "--", "echo", "other"]):
+            done = self.once(arguments[0], "--scope", "orders", "--key", "a", *arguments[1:])
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(session.next("lost")["claim"], claim["claim"])
+
+    def test_a_claim_that_another_server_has_is_not_lost(self):
+        session = self.open_session()
+        claim = self.claim_in(session, "a", lease_ms=3000)
+        other = self.path("t")
+        second = self.start("serve", "--listen", f"unix:{other}", "--log", "none")
+        second.stderr.readline()
+        client = Client(other)
+        self.expect(self.ask("POST", f"/v1/claims/{claim['claim']}/renew", client=client), "renewed")
+        client.close()
+        writes = self.writes("a", "--scope", "orders")
+        # This server's next renewal is refused. It reads the record, and takes the claim up again.
+        wait_until(lambda: self.writes("a", "--scope", "orders") > writes + 1, "it is renewed by either")
+        self.expect(self.use_in(session, claim, "complete", b"x"), "recorded")
+        self.assertEqual(self.record("a")["attempt"], 1)
+
+    def test_sessions_end_with_the_server_and_claims_go_on(self):
+        session = self.open_session()
+        claim = self.claim_in(session, "a", request_id="r" * 16)
+        self.restart()
+        with self.assertRaises(http.client.IncompleteRead):
+            session.answer.read()
+        self.assertEqual(self.use_in(session, claim, "renew").problem, (409, "no-session"))
+        again = self.open_session()
+        self.assertEqual(self.claim_in(again, "a", request_id="r" * 16)["claim"], claim["claim"])
+        self.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.process.wait(), 0)
+        self.assertEqual(again.answer.read(), b"")
+        self.serve()
+        self.expect(self.use_in(self.open_session(), claim, "complete", b"x"), "recorded")
+
+
 class Steps(ServeCase):
     def test_a_step_is_kept_once_and_found_by_the_next_attempt(self):
         claim = self.claim("a")
@@ -291,6 +432,11 @@ class Retries(ServeCase):
             self.assertEqual(self.claim("a", request_id="r" * 16)["claim"], first["claim"])
             self.restart()
             self.expect(self.use(first, "renew"), "renewed")
+
+    def test_a_type_without_a_result_is_refused(self):
+        got = self.use(self.claim("a"), "fail", {"code": "x", "content_type": "text/plain"})
+        self.assertEqual(got.problem, (400, "bad-request"))
+        self.assertIn("'result', which is missing", got.json["detail"])
 
     def test_a_request_id_is_of_one_request(self):
         self.claim("a", request_id="r" * 16, fingerprint="one")
@@ -433,11 +579,6 @@ class Storm(ServeCase):
                 results.setdefault(key, set()).add(result.result())
         self.assertEqual(sorted(self.ran), sorted(keys))
         self.assertEqual({len(told) for told in results.values()}, {1})
-    def test_a_type_without_a_result_is_refused(self):
-        got = self.use(self.claim("a"), "fail", {"code": "x", "content_type": "text/plain"})
-        self.assertEqual(got.problem, (400, "bad-request"))
-        self.assertIn("'result', which is missing", got.json["detail"])
-
 
 
 class Refusals(ServeCase):
@@ -489,6 +630,7 @@ class Refusals(ServeCase):
                 self.assertEqual(self.ask(method, path, b"{}").status, status)
         self.assertEqual(self.ask("POST", "/v1/claims", b"{}", "text/plain").status, 415)
         self.assertEqual(self.ask("GET", "/v1/version").json["api"], 1)
+        self.assertEqual(self.ask("POST", "/v1/sessions", b"{}").status, 400)
 
     def test_an_id_of_nobody_finds_nothing(self):
         claim = self.claim("a")

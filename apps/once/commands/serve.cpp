@@ -188,6 +188,7 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   server_options.listen_mode = mode;
   server_options.idle = idle_limit;
   server_options.most_connections = connections;
+  server_options.names_processes = on_socket;
   server_options.metrics = page;
   server_options.unready = unready;
   server_options.operators = [&](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {

@@ -14,6 +14,7 @@
 
 #include "commands/commands.hpp"
 #include "output/report.hpp"
+#include "output/text.hpp"
 #include "platform/file.hpp"
 #include "settings/access.hpp"
 

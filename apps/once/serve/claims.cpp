@@ -28,8 +28,10 @@
 #include "platform/thread.hpp"
 #include "serve/claim_id.hpp"
 #include "serve/description.hpp"
+#include "serve/sessions.hpp"
 #include "text/base64.hpp"
 #include "text/missing_value.hpp"
+#include "text/number.hpp"
 #include "text/percent.hpp"
 #include "text/utf8.hpp"
 
@@ -183,6 +185,12 @@ std::optional<Op> op_from_string(std::string_view word) {
   }
   return std::nullopt;
 }
+
+// The session that a request is sent in. Number 0: none.
+struct Sender {
+  std::string session = {};
+  std::uint64_t number = 0;
+};
 
 // What a client asks of its claim.
 struct Asked {
@@ -378,7 +386,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       : engine_(std::move(engine)),
         options_(std::move(options)),
         clock_(engine_->options().clock),
-        used_at_(clock_->uptime()) {}
+        used_at_(clock_->uptime()),
+        sessions_(clock_, engine_->options().random,
+                  {.most_open = std::min<std::size_t>(ClaimSessionsOptions().most_open, options_.most_open)},
+                  [this](const std::string& id) { session_ended(id); }) {}
 
   void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
     auto reply = std::make_shared<Reply>(Reply{std::move(done)});
@@ -414,6 +425,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
     news_.notify_all();
     for (const ReplyPtr& reply : replies) reply->done(ending());
+    sessions_.stop();
   }
 
   // Drops the handles of silent clients, until stop().
@@ -423,8 +435,16 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       news_.wait_for(lock, tick);
       const Uptime now = clock_->uptime();
       std::vector<OpenPtr> silent;
+      std::vector<OpenPtr> doubtful;
       for (const auto& [owner, open] : open_) {
-        if (open->calls == 0 && open->silent_at <= now) silent.push_back(open);
+        if (open->calls > 0) continue;
+        if (!open->in_session && open->silent_at <= now) silent.push_back(open);
+        if (open->in_session && open->claim.loss_token().stop_requested()) doubtful.push_back(open);
+      }
+      std::vector<std::pair<ClaimId, Sender>> again;
+      for (const OpenPtr& open : doubtful) {
+        forget(*open);
+        again.emplace_back(open->id, Sender{open->session, open->session_number});
       }
       for (const OpenPtr& open : silent) forget(*open);
       dropped_ += silent.size();
@@ -432,6 +452,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       if (ends) ending_ = true;  // Nobody's request is under way, and none is begun.
       lock.unlock();
       silent.clear();
+      doubtful.clear();  // Before: the newest handle has the claim.
+      for (auto& [id, sender] : again) look_again(id, std::move(sender));
+      sessions_.look();
       if (ends) options_.on_idle();
       lock.lock();
     }
@@ -446,7 +469,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
            "\n# HELP once_serve_claims_dropped_total Claims whose clients were silent for a lease.\n"
            "# TYPE once_serve_claims_dropped_total counter\n"
            "once_serve_claims_dropped_total " +
-           std::to_string(dropped_) + "\n";
+           std::to_string(dropped_) +
+           "\n# HELP once_serve_sessions_open Clients that say by a stream that they live.\n"
+           "# TYPE once_serve_sessions_open gauge\n"
+           "once_serve_sessions_open " +
+           std::to_string(sessions_.count()) + "\n";
   }
 
  private:
@@ -460,8 +487,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   struct Open {
     Claim claim;
     ClaimId id;
-    Uptime silent_at{};                       // Its client must say something before.
-    std::size_t calls = 0;                    // Under way.
+    Uptime silent_at{};        // Its client must say something before.
+    std::size_t calls = 0;     // Under way.
+    std::string session = {};  // The last that it was used in. Empty: none.
+    std::uint64_t session_number = 0;
+    bool in_session = false;                  // Which lives: its client need not say anything else.
     std::size_t promised = 0;                 // Answers with its ID that may have reached the client.
     bool is_new = false;                      // No other call has run for this key: it may be released unseen.
     bool is_used = false;                     // The client has used the ID.
@@ -474,7 +504,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   // With the mutex locked.
   bool is_idle(Uptime now) const {
     return options_.idle > Millis{0} && replies_.empty() && open_.empty() && attaching_.empty() && beginning_ == 0 &&
-           used_at_ + options_.idle <= now;
+           sessions_.count() == 0 && used_at_ + options_.idle <= now;
   }
 
   // ---- answering
@@ -502,10 +532,23 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       return json_answer(200, {{"program", "once"}, {"version", ONCE_VERSION}, {"api", claims_api_version}});
     }
     if (path == "/v1/openapi.json") return is_read(request) ? serve::description() : not_allowed("GET, HEAD");
+    const std::string_view* const session = header_of(request, "Once-Session");
+    if (path == "/v1/sessions") {
+      if (request.method != "POST") return not_allowed("POST");
+      if (session != nullptr || !request.body.empty()) throw wrong("a session is opened without a body and a session");
+      give(reply, sessions_.open(process_in(request.principal)));
+      return std::nullopt;
+    }
+    Sender sender;
+    if (session != nullptr) {
+      const auto number = sessions_.number_of(std::string(*session));
+      if (!number) return no_session();
+      sender = {std::string(*session), *number};
+    }
     if (path == claims_path) {
       if (request.method != "POST") return not_allowed("GET, HEAD, POST");
       if (auto refused = refuse_other_than_json(request)) return refused;
-      begin(request, reply);
+      begin(request, std::move(sender), reply);
       return std::nullopt;
     }
     if (!path.starts_with(claims_path) || path[claims_path.size()] != '/') return not_found();
@@ -527,7 +570,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
            .result = Result::inlined(std::string(request.body)),
            .failure = {},
            .text = std::move(name)},
-          reply);
+          sender, reply);
       return std::nullopt;
     }
     const std::optional<Op> op = op_from_string(word);
@@ -536,7 +579,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (*op != Op::complete && !request.body.empty()) {
       if (auto refused = refuse_other_than_json(request)) return refused;
     }
-    use(ClaimId::from_text(digits), read_asked(*op, request), reply);
+    use(ClaimId::from_text(digits), read_asked(*op, request), sender, reply);
     return std::nullopt;
   }
 
@@ -544,6 +587,62 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     return operators_problem("not-found", 404, "There is nothing at this path",
                              "/v1/openapi.json describes all paths. Those of a claim are /v1/claims/CLAIM/WORD and "
                              "/v1/claims/CLAIM/steps/NAME, where WORD is renew, complete, fail, release or hold.");
+  }
+
+  // ---- sessions
+
+  // "UID:PID": the process. 0: it is not known.
+  static std::int64_t process_in(std::string_view principal) {
+    const auto colon = principal.find(':');
+    if (colon == std::string_view::npos) return 0;
+    return text::parse_whole<std::int64_t>(principal.substr(colon + 1)).value_or(0);
+  }
+
+  static http::Answer no_session() {
+    return problem("no-session", 409, "The session is not open",
+                   "Open one by POST /v1/sessions, and send the same request in that one");
+  }
+
+  // Its claims are not renewed any more, and lapse. A request in another session takes them up.
+  void session_ended(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    const Uptime now = clock_->uptime();
+    for (const auto& [owner, open] : open_) {
+      if (open->session != id) continue;
+      open->in_session = false;
+      open->silent_at = std::min(open->silent_at, now);
+    }
+    used_at_ = now;
+  }
+
+  // A claim belongs to the newest session that it was used in. False: to another one than the sender's.
+  bool join(const OpenPtr& open, const Sender& sender) {
+    std::string displaced;
+    {
+      const std::lock_guard lock(mutex_);
+      if (open->in_session && open->session_number > sender.number) return false;
+      if (sender.number == 0) return true;
+      if (open->in_session && open->session_number < sender.number) displaced = open->session;
+      open->session = sender.session;
+      open->session_number = sender.number;
+      open->in_session = true;
+    }
+    // It may have ended since it was looked up.
+    if (!sessions_.number_of(sender.session)) session_ended(sender.session);
+    if (!displaced.empty()) sessions_.tell(displaced, {{"event", "lost"}, {"claim", open->id.text()}});
+    return true;
+  }
+
+  // The claim of a live session may be lost: the record says.
+  void look_again(const ClaimId& id, Sender sender) {
+    take_up(id, [self = shared_from_this(), id, sender = std::move(sender)](const OpenPtr& taken, const Finish& over) {
+      if (taken) {
+        static_cast<void>(self->join(taken, sender));
+        return self->done_with(taken);
+      }
+      const bool is_known = over.kind != Finish::Kind::unrecorded && over.kind != Finish::Kind::declined;
+      self->sessions_.tell(sender.session, {{"event", is_known ? "lost" : "unconfirmed"}, {"claim", id.text()}});
+    });
   }
 
   // ---- look: what is stored, without a claim
@@ -596,17 +695,18 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   struct Beginning {
     Wanted wanted;
+    Sender sender;
     ReplyPtr reply;  // Null: those of by_tag_ wait.
     bool waits = false;
     bool has_taken_up = false;
   };
   using BeginningPtr = std::shared_ptr<Beginning>;
 
-  void begin(const http::Request& request, const ReplyPtr& reply) {
+  void begin(const http::Request& request, Sender sender, const ReplyPtr& reply) {
     constexpr std::size_t most_bytes = std::size_t{64} * 1024;  // It is kept while the call waits.
     if (request.body.size() > most_bytes) throw wrong("the body is over 64 KiB: send a fingerprint, not the payload");
-    const auto beginning =
-        std::make_shared<Beginning>(Beginning{read_wanted(request, *engine_, options_.max_wait), nullptr});
+    const auto beginning = std::make_shared<Beginning>(
+        Beginning{read_wanted(request, *engine_, options_.max_wait), std::move(sender), nullptr});
     const Wanted& wanted = beginning->wanted;
     const std::string& tag = wanted.id.tag;
     OpenPtr given;  // The claim that this call was given before. Whether it stands, the store says.
@@ -710,6 +810,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
     // The program ends: nobody was given the claim, and nothing has run.
     if (!is_given && open->is_new) open->claim.release("the server ended before it could answer", [](Finish&&) {});
+    static_cast<void>(join(open, beginning.sender));  // It is in no other one yet.
     for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, verdict, beginning.wanted.derive));
   }
 
@@ -722,8 +823,13 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       is_forgotten = !has(*open);  // It was finished meanwhile.
       if (!is_forgotten) waiting = promised(*beginning, open);
     }
+    const bool is_joined = is_forgotten || join(open, beginning->sender);
     done_with(open);
     if (is_forgotten) return start(beginning, beginning->wanted.wait);
+    if (!is_joined) {
+      for (const ReplyPtr& reply : waiting) give(reply, displaced());
+      return;
+    }
     for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, Verdict::resume, beginning->wanted.derive));
   }
 
@@ -779,11 +885,19 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   // ---- the claim's own requests
 
-  void use(const ClaimId& id, Asked asked, const ReplyPtr& reply) {
+  static http::Answer displaced() {
+    return problem("claim-lost", 409, "The claim is lost", "A newer session has it, which used its ID");
+  }
+
+  void use(const ClaimId& id, Asked asked, const Sender& sender, const ReplyPtr& reply) {
     auto kept = std::make_shared<Asked>(std::move(asked));
     const Owner owner = id.owner;
-    take_up(id, [self = shared_from_this(), kept, owner, reply](const OpenPtr& open, const Finish& over) {
+    take_up(id, [self = shared_from_this(), kept, owner, sender, reply](const OpenPtr& open, const Finish& over) {
       if (!open) return self->give(reply, over_answer(*kept, owner, over));
+      if (!self->join(open, sender)) {
+        self->done_with(open);
+        return self->give(reply, displaced());
+      }
       switch (kept->op) {
         case Op::renew:
           return self->renew(open, *kept, reply);
@@ -882,9 +996,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   // The handle is no longer good. A read says whether the claim is: once more with a new handle.
   void again(const OpenPtr& open, const Asked& asked, const std::vector<ReplyPtr>& replies) {
     constexpr int most = 3;
+    Sender sender;
     {
       const std::lock_guard lock(mutex_);
       forget(*open);
+      sender = {open->session, open->session_number};
     }
     for (const ReplyPtr& reply : replies) {
       if (asked.tries >= most) {
@@ -893,7 +1009,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       }
       Asked next = asked;
       ++next.tries;
-      use(open->id, std::move(next), reply);
+      use(open->id, std::move(next), sender, reply);
     }
   }
 
@@ -1052,6 +1168,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   std::size_t beginning_ = 0;  // Begins under way.
   std::size_t dropped_ = 0;
   Uptime used_at_;
+  ClaimSessions sessions_;  // Takes the mutex when one ends, and is called under it only to ask.
 };
 
 Claims::Claims(std::shared_ptr<Engine> engine, ClaimsOptions options)

@@ -21,9 +21,11 @@ struct AdminOptions {
   Address listen = {};
   unsigned listen_mode = 0600;                  // Of a Unix socket's file: who may connect. 0 to 0777.
   std::optional<std::uint32_t> only_user = {};  // Of a Unix socket: other users' connections are closed at once.
-  std::chrono::milliseconds idle{0};            // How long a connection is kept for its next request. 0: each has one.
-  std::size_t most_connections = 64;            // Further ones take the place of those without a complete request.
-  std::function<std::string()> metrics = {};    // The page /metrics. Required.
+  // Of a Unix socket: http::Request::principal is "UID:PID" of the client, as the kernel knows it, and not its address.
+  bool names_processes = false;
+  std::chrono::milliseconds idle{0};          // How long a connection is kept for its next request. 0: each has one.
+  std::size_t most_connections = 64;          // Further ones take the place of those without a complete request.
+  std::function<std::string()> metrics = {};  // The page /metrics. Required.
   // Why /readyz is 503: "stopping". Empty text: it is 200 if the engine's store answers and takes new operations. Empty
   // function: the same.
   std::function<std::string()> unready = {};

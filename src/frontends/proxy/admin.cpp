@@ -303,12 +303,25 @@ class Reading {
   std::list<Connection*>::iterator at_;
 };
 
+// Who has opened the other end of a Unix socket, as the kernel knows it.
+std::optional<ucred> peer_of(Socket& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool is_known = ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  return is_known ? std::optional(peer) : std::nullopt;
+}
+
+std::string process_of(Socket& socket) {
+  const auto peer = peer_of(socket);
+  return peer ? std::to_string(peer->uid) + ":" + std::to_string(peer->pid) : std::string();
+}
+
 // A request and its answer. Whether there may be another one; `reading` lists the connection then.
 Task<bool> serve_one(Loop& loop, Connection& client, AdminPages& pages, std::optional<Reading>& reading) {
   // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
   const auto own = std::make_unique<Asked>();
   Asked& asked = *own;
-  asked.address = client.remote_address();
+  asked.address = pages.names_processes ? process_of(client.socket) : client.remote_address();
   asked.kind = co_await read_asked(client, asked, pages.patience);
   if (asked.kind == Asked::Kind::gone) co_return false;
   if (asked.kind == Asked::Kind::whole) {
@@ -334,18 +347,13 @@ Task<bool> serve_one(Loop& loop, Connection& client, AdminPages& pages, std::opt
   co_return true;
 }
 
-// Who has opened the other end of a Unix socket, as the kernel knows it.
-std::optional<std::uint32_t> user_of(Socket& socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  const bool is_known = ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  return is_known ? std::optional<std::uint32_t>(peer.uid) : std::nullopt;
-}
-
 }  // namespace
 
 Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
-  if (pages.only_user && user_of(socket) != pages.only_user) co_return;
+  if (pages.only_user) {
+    const auto peer = peer_of(socket);
+    if (!peer || peer->uid != *pages.only_user) co_return;
+  }
   // Silent connections must not block a probe.
   if (pages.connections >= pages.most_connections) {
     if (pages.reading.empty()) co_return;

@@ -36,8 +36,10 @@ struct WriteProbe {
 struct AdminPages {
   std::shared_ptr<const tls::ServerContext> certificate = {};  // Null: no TLS. Replaced on the loop's thread only.
   std::optional<std::uint32_t> only_user = {};  // Of a Unix socket: other users' connections are closed at once.
-  Millis patience{0};                           // For reading a request, and for each write of an answer.
-  Millis idle{0};  // How long a connection is kept for its next request. 0: each has one request.
+  // Of a Unix socket: http::Request::principal is "UID:PID" of the client, as the kernel knows it, and not its address.
+  bool names_processes = false;
+  Millis patience{0};  // For reading a request, and for each write of an answer.
+  Millis idle{0};      // How long a connection is kept for its next request. 0: each has one request.
   std::size_t most_connections = 64;
   bool is_ending = false;  // No connection is kept.
   Engine* engine = nullptr;

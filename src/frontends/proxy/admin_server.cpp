@@ -15,6 +15,7 @@ class AdminServer::Impl {
  public:
   Impl(Engine& engine, AdminOptions options)
       : pages_{.only_user = options.only_user,
+               .names_processes = options.names_processes,
                .patience = most_admin_patience,
                .idle = options.idle,
                .most_connections = options.most_connections,
