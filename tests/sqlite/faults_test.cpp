@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -126,6 +127,20 @@ TEST_F(SqliteFaults, AFullDiskRefusesWritesAndLosesNothing) {
   EXPECT_TRUE(blocking::get(*again, "before#1").record);
   EXPECT_TRUE(blocking::get(*again, "during#1").record);
   EXPECT_THAT(stores::check_sqlite(*again), IsEmpty());
+}
+
+// Of a quota and of the limit on the size of files, which SQLite takes for a broken disk: then a claim may be stored.
+TEST_F(SqliteFaults, AQuotaIsAFullDisk) {
+  for (const int number : {EDQUOT, EFBIG}) {
+    const auto store = open();
+    const std::string key = "during#" + std::to_string(number);
+    disk_faults().write_errno = number;
+    expect_failed(blocking::insert(*store, plain_record(key)), ErrorKind::unavailable, "no space left");
+    EXPECT_FALSE(blocking::get(*store, key).record);
+    disk_faults().write_errno = 0;
+    put(*store, key);
+    EXPECT_THAT(stores::check_sqlite(*store), IsEmpty());
+  }
 }
 
 TEST_F(SqliteFaults, ALogThatCannotGrowIsCopiedAndUsedAnew) {

@@ -28,6 +28,7 @@ File& of(sqlite3_file* file) {
 int write(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) {
   DiskFaults& faults = disk_faults();
   if (faults.full || (faults.room_bytes >= 0 && offset + size > faults.room_bytes)) return SQLITE_FULL;
+  if (faults.write_errno != 0) return SQLITE_IOERR_WRITE;
   if (of(file).is_log) {
     if (faults.log_write_io) {
       static_cast<void>(of(file).base->xWrite(file, data, size, offset));
@@ -63,6 +64,13 @@ int read(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) {
   return of(file).base->xRead(file, data, size, offset);
 }
 
+int control(sqlite3_file* file, int what, void* argument) {
+  const int number = disk_faults().write_errno;
+  if (what != SQLITE_FCNTL_LAST_ERRNO || number == 0) return of(file).base->xFileControl(file, what, argument);
+  *static_cast<int*>(argument) = number;
+  return SQLITE_OK;
+}
+
 int close(sqlite3_file* file) {
   File& ours = of(file);
   const sqlite3_io_methods* const base = ours.base;
@@ -82,6 +90,7 @@ int open(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int*
   ours->methods.xSync = sync;
   ours->methods.xRead = read;
   ours->methods.xClose = close;
+  ours->methods.xFileControl = control;
   ours->is_log = (flags & SQLITE_OPEN_WAL) != 0;
   file->pMethods = &ours->methods;
   return code;

@@ -13,6 +13,7 @@ namespace once::testing {
 // For the whole process: tests that use it run one after another.
 struct DiskFaults {
   std::atomic<bool> full{false};              // Writes to the log and the file fail as ENOSPC does.
+  std::atomic<int> write_errno{0};            // They fail with this number, which SQLite calls EIO; 0: they do not.
   std::atomic<bool> log_write_io{false};      // Writes to the log fail as EIO does, with all bytes written.
   std::atomic<bool> log_sync{false};          // fdatasync of the log fails; what was written stays.
   std::atomic<bool> file_sync{false};         // The same for the file itself, that is: for checkpoints.
@@ -27,6 +28,7 @@ struct DiskFaults {
   std::function<void()> at_log_sync;  // Called after each; set while nothing is under way.
 
   void heal() {
+    write_errno = 0;
     full = log_write_io = log_sync = file_sync = read = false;
     log_unsynced = file_unsynced = log_synced_late = false;
     room_bytes = unread_from = -1;
