@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -259,6 +260,39 @@ TEST_F(FullDisk, TheFirstClaimAfterACopyReservesRoom) {
   std::vector<Claim> claims = claim(1);
   EXPECT_GE(reserved(), 256 * kib);
   expect_kept(claims, 10);
+}
+
+// Called once, before SQLite makes the file longer by its next byte.
+std::function<void()> as_the_file_grows;  // NOLINT(cert-err58-cpp)
+
+ssize_t watched_pwrite(int fd, const void* bytes, std::size_t count, off_t at) {
+  if (count == 1 && as_the_file_grows) {
+    const auto name = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd));
+    if (name.extension() == ".db") std::exchange(as_the_file_grows, nullptr)();
+  }
+  return ::pwrite(fd, bytes, count, at);
+}
+
+// SQLite without posix_fallocate(), as Debian's, writes a zero into each block behind the end that it has seen. A shell
+// that copies the log then writes there too.
+TEST_F(FullDisk, WhatIsReservedOverwritesNoCopyOfTheLog) {
+  make_disk(32'768 * kib);
+  std::vector<Claim> claims = claim(1);
+  expect_kept(claims, 10);
+  Shell shell(path_);
+  shell.run(
+      "PRAGMA wal_autocheckpoint = 0; CREATE TABLE own (x); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT "
+      "i + 1 FROM n WHERE i < 1000) INSERT INTO own SELECT replace(hex(zeroblob(1950)), '0', 'y') FROM n");
+  sqlite3_vfs* const vfs = sqlite3_vfs_find("unix");
+  const std::string call = vfs->xGetSystemCall(vfs, "pwrite64") != nullptr ? "pwrite64" : "pwrite";
+  vfs->xSetSystemCall(vfs, call.c_str(), reinterpret_cast<sqlite3_syscall_ptr>(watched_pwrite));
+  as_the_file_grows = [&] { shell.run("PRAGMA wal_checkpoint(PASSIVE)"); };
+  std::vector<Claim> more = claim(1);
+  as_the_file_grows = nullptr;
+  vfs->xSetSystemCall(vfs, call.c_str(), nullptr);
+  expect_kept(more, 10);
+  shell.run("PRAGMA wal_checkpoint(PASSIVE)");
+  EXPECT_EQ(Shell(path_).run("SELECT count(*) FROM own WHERE x = replace(hex(zeroblob(1950)), '0', 'y')"), "1000");
 }
 
 // What had ended when it was copied or imported, and what lapsed, reserves nothing.

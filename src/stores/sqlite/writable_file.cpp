@@ -46,6 +46,19 @@ bool is_free(const std::string& path, std::uint64_t bytes) noexcept {
   return statvfs(path.c_str(), &found) != 0 || found.f_bavail * std::uint64_t{found.f_frsize} >= bytes;
 }
 
+// SQLite may write zeros behind the end of the file that it has seen. So nobody copies the log to there meanwhile: that
+// needs the same lock (sqlite.org/walformat.html, "WAL Locks"). Returns SQLite's result code, and errno if it is known.
+int make_longer(sqlite3_file* file, sqlite3_int64 bytes, int& reason) noexcept {
+  constexpr int copying = 1;  // WAL_CKPT_LOCK.
+  const sqlite3_io_methods& call = *file->pMethods;
+  int code = call.xShmLock(file, copying, 1, SQLITE_SHM_LOCK | SQLITE_SHM_EXCLUSIVE);
+  if (code != SQLITE_OK) return code;
+  code = call.xFileControl(file, SQLITE_FCNTL_SIZE_HINT, &bytes);
+  if (code != SQLITE_OK) call.xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &reason);
+  call.xShmLock(file, copying, 1, SQLITE_SHM_UNLOCK | SQLITE_SHM_EXCLUSIVE);
+  return code;
+}
+
 }  // namespace
 
 WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
@@ -229,7 +242,7 @@ bool WritableFile::copy_log() {
   checkpoint_at_ = whole ? often : log_pages_ + often / 4;
   log_pages_ = whole ? 0 : log_pages_;
   const std::string problem = code == SQLITE_OK ? std::string() : connection.error(code).what();
-  if (whole) static_cast<void>(reserve(reserved_for_));  // The copy has cut it off.
+  if (whole) reserve_again();
   const std::lock_guard lock(checkpoint_error_mutex_);
   checkpoint_error_ = problem;
   return whole;
@@ -249,9 +262,7 @@ int WritableFile::end_log(int mode) {
   if (code == SQLITE_OK) {
     checkpoint_at_ = file_.options().checkpoint_pages;
     log_pages_ = 0;
-    // The copy has cut off what was reserved in both files.
-    static_cast<void>(reserve(reserved_for_));
-    static_cast<void>(reserve_log());
+    reserve_again();
   }
   return code;
 }
@@ -296,18 +307,27 @@ bool WritableFile::reserve(std::uint64_t bytes) {
   const bool is_new = state.pages == 0 || state.page_bytes == 0;  // The log has no commit.
   const std::uint64_t page_bytes = is_new ? number("PRAGMA page_size") : state.page_bytes;
   const std::uint64_t pages = is_new ? number("PRAGMA page_count") : state.pages;
-  auto needed = static_cast<sqlite3_int64>(pages * page_bytes + growth_bytes + bytes);
+  const auto needed = static_cast<sqlite3_int64>(pages * page_bytes + growth_bytes + bytes);
   reserved_for_ = bytes;
   sqlite3_int64 size = 0;
   if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size >= needed) return true;
   const NoFileSizeSignal no_signal;
-  const int code = file->pMethods->xFileControl(file, SQLITE_FCNTL_SIZE_HINT, &needed);
+  int reason = 0;
+  const int code = make_longer(file, needed, reason);
   if (code == SQLITE_OK || code == SQLITE_NOTFOUND) return true;
   if (const auto limit = file_size_limit(); limit && static_cast<std::uint64_t>(needed) > *limit) return true;
-  // It does not say why. Not every file system and VFS can reserve.
-  if (is_free(file_.path(), static_cast<std::uint64_t>(needed - size))) return true;
+  // Not every file system and VFS can reserve, and another program may copy the log just now.
+  if (reason != EDQUOT && is_free(file_.path(), static_cast<std::uint64_t>(needed - size))) return true;
   // Pages of removed records serve as well.
   return size + static_cast<sqlite3_int64>(number("PRAGMA freelist_count") * page_bytes) >= needed;
+}
+
+// A copy of the log cuts off what was reserved behind the pages, and perhaps behind the log.
+void WritableFile::reserve_again() {
+  try {
+    if (reserve(reserved_for_)) static_cast<void>(reserve_log());
+  } catch (const SqlError&) {  // The next write says why.
+  }
 }
 
 // 0 or errno. The part of the index for the frames of a finish is there, or is made.

@@ -97,6 +97,7 @@ class WritableFile {
   [[nodiscard]] bool begins_anew();
   [[nodiscard]] std::uint64_t log_bytes();
   [[nodiscard]] int reserve_log();
+  void reserve_again();
   [[nodiscard]] int reserve_index();
   void index_if_more_than(std::size_t few);
   [[nodiscard]] bool should_index_on_close() const noexcept;
