@@ -369,7 +369,7 @@ void ClaimMachine::fit(Record& next) const {
 // The store has no room for the finish: at its next try it is smaller. First what nobody needs any more is left out,
 // then the result. False: nothing is left. The steps of what has not succeeded stay: a later attempt needs them.
 bool ClaimMachine::leave_out_more(const Write& write) {
-  if (write.op != Op::complete && write.op != Op::fail) return false;
+  if (write.op == Op::release || write.op == Op::fence || !is_finish(write.op)) return false;
   const Record& record = *record_;
   const bool extras = !record.input.empty() || !record.history.entries.empty() ||
                       (write.op == Op::complete && !(record.steps.empty() && unwritten_.empty()));

@@ -276,8 +276,10 @@ std::uint64_t WritableFile::log_bytes() { return end_of_log(log_state(connection
 bool WritableFile::can_grow_by(std::uint64_t bytes, bool log_begins_anew) {
   const std::optional<std::uint64_t> limit = file_size_limit();
   if (!limit) return true;
-  const auto pages = static_cast<std::uint64_t>(connection_->connection().number("PRAGMA page_count"));
-  return std::max(pages * 4096, log_begins_anew ? 0 : log_bytes()) + bytes <= *limit;
+  Connection& connection = connection_->connection();
+  const auto pages = static_cast<std::uint64_t>(connection.number("PRAGMA page_count"));
+  const auto page_bytes = static_cast<std::uint64_t>(connection.number("PRAGMA page_size"));
+  return std::max(pages * page_bytes, log_begins_anew ? 0 : log_bytes()) + bytes <= *limit;
 }
 
 // 0 or errno. Blocks are allocated behind the log's end, and its length stays. Other processes use the same ones: they
@@ -311,13 +313,16 @@ bool WritableFile::reserve(std::uint64_t bytes) {
   reserved_for_ = bytes;
   sqlite3_int64 size = 0;
   if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size >= needed) return true;
-  const NoFileSizeSignal no_signal;
-  int reason = 0;
-  const int code = make_longer(file, needed, reason);
-  if (code == SQLITE_OK || code == SQLITE_NOTFOUND) return true;
-  if (const auto limit = file_size_limit(); limit && static_cast<std::uint64_t>(needed) > *limit) return true;
-  // Not every file system and VFS can reserve, and another program may copy the log just now.
-  if (reason != EDQUOT && is_free(file_.path(), static_cast<std::uint64_t>(needed - size))) return true;
+  const bool may_fit = is_free(file_.path(), static_cast<std::uint64_t>(needed - size));
+  if (may_fit) {  // Otherwise a try would first take all that is left.
+    const NoFileSizeSignal no_signal;
+    int reason = 0;
+    const int code = make_longer(file, needed, reason);
+    if (code == SQLITE_OK || code == SQLITE_NOTFOUND) return true;
+    if (const auto limit = file_size_limit(); limit && static_cast<std::uint64_t>(needed) > *limit) return true;
+    // Not every file system and VFS can reserve, and another program may copy the log just now.
+    if (reason != EDQUOT && is_free(file_.path(), static_cast<std::uint64_t>(needed - size))) return true;
+  }
   // Pages of removed records serve as well.
   return size + static_cast<sqlite3_int64>(number("PRAGMA freelist_count") * page_bytes) >= needed;
 }
