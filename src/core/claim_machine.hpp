@@ -311,20 +311,20 @@ class ClaimMachine {
   FinishDone handed_done_;
   Outcome outcome_ = Outcome::in_doubt;  // The last handed_back().
   bool handed_out_ = false;
-  bool forgotten_ = false;      // forget_handed_out() was called for it.
-  bool taken_back_ = false;     // The user's transaction may have finished the claim.
+  bool forgotten_ = false;       // forget_handed_out() was called for it.
+  bool taken_back_ = false;      // The user's transaction may have finished the claim.
   bool without_extras_ = false;  // The store has no room for the finish: without input, history and steps …
-  bool late_finish_ = false;    // A finish that was declined may still reach the store.
-  bool finishing_ = false;      // A finish was asked for …
-  bool finish_queued_ = false;  // … and its write is ready.
-  bool dropped_ = false;        // The handle was destroyed.
-  bool ended_ = false;          // Finished or abandoned: nothing more is written.
-  bool lost_ = false;           // Another attempt has it …
-  bool lost_to_copy_ = false;   // … or a copy of this process.
-  bool overdue_ = false;        // The lease has ended by our own clock …
-  Uptime give_up_at_{};         // … and is renewed until then.
-  bool given_up_ = false;       // It was not. Only steps and the finish are still tried.
-  unsigned unsettled_ = 0;      // How many leases in a row are not trusted until the next heartbeat.
+  bool late_finish_ = false;     // A finish that was declined may still reach the store.
+  bool finishing_ = false;       // A finish was asked for …
+  bool finish_queued_ = false;   // … and its write is ready.
+  bool dropped_ = false;         // The handle was destroyed.
+  bool ended_ = false;           // Finished or abandoned: nothing more is written.
+  bool lost_ = false;            // Another attempt has it …
+  bool lost_to_copy_ = false;    // … or a copy of this process.
+  bool overdue_ = false;         // The lease has ended by our own clock …
+  Uptime give_up_at_{};          // … and is renewed until then.
+  bool given_up_ = false;        // It was not. Only steps and the finish are still tried.
+  unsigned unsettled_ = 0;       // How many leases in a row are not trusted until the next heartbeat.
 };
 
 // Makes the result a dropped one, with size and digest. Returns its bytes.

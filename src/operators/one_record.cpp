@@ -66,7 +66,8 @@ http::Answer raw_result(const StoreAccess& access, Record record) {
   const std::vector<std::string> problems = fetch_result(access, record);
   if (!problems.empty()) return unreadable_payload(problems.front());
   if (record.result.placement == Placement::dropped) {
-    return no_payload(record.result.size == 0 ? "its result could not be encoded" : "its result was too large to keep, or had no room");
+    return no_payload(record.result.size == 0 ? "its result could not be encoded"
+                                              : "its result was too large to keep, or had no room");
   }
   if (record.result.placement == Placement::offloaded && !access.offload) {
     return no_payload("its result is at " + escaped(record.result.location) + ", and --offload is none");

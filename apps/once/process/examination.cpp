@@ -148,7 +148,8 @@ class Examination {
   void look_at_space_of_unopened() {
     try {
       const stores::Url url(store_url(options_.store));
-      if (url.scheme() == "sqlite") look_at_space("space", url.path(), "no program can open the store until there is room");
+      if (url.scheme() == "sqlite")
+        look_at_space("space", url.path(), "no program can open the store until there is room");
     } catch (const Exception&) {  // The malformed URL was reported.
     }
   }
