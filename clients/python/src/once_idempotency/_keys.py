@@ -43,8 +43,32 @@ def key_part(value: Any, name: str) -> str:
 
 
 class _Template(string.Formatter):
+    """Its result has the values as they were written. Two lists of values never have one text: where a value contains the
+    text that stands behind it, as "1-2" in "{x}-{y}", the key is a JSON array of the template and the values."""
+
+    def text(self, template: str, bound: Mapping[str, Any]) -> str:
+        self.parts: List[str] = []
+        text = self.vformat(template, (), bound)
+        literals = [""]  # Before the first field, and behind each.
+        for literal, field, _, _ in string.Formatter().parse(template):
+            literals[-1] += literal
+            if field is not None:
+                literals.append("")
+        is_plain = not text.startswith('["') and len(self.parts) == len(literals) - 1 and all(
+            literal and (part + literal).find(literal) == len(part) for part, literal in zip(self.parts[:-1], literals[1:])
+        )
+        return text if is_plain else json.dumps([template, *self.parts], ensure_ascii=False)
+
     def format_field(self, value: Any, format_spec: str) -> str:
-        return super().format_field(value, format_spec) if format_spec else key_part(value, self.field)
+        if format_spec:
+            if not isinstance(value, float):
+                key_part(value, self.field)
+            text = super().format_field(value, format_spec)
+            key_part(text.strip(), self.field)
+        else:
+            text = key_part(value, self.field)
+        self.parts.append(text)
+        return text
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         key_part(value, self.field)
@@ -92,7 +116,7 @@ class Arguments:
 
     def key_of(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], bound: Mapping[str, Any]) -> str:
         if isinstance(self.key, str):
-            return whole_key(_Template().vformat(self.key, (), bound))
+            return whole_key(_Template().text(self.key, bound))
         return whole_key(self.key(*args, **kwargs))
 
     def payload_of(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], bound: Mapping[str, Any]) -> Dict[str, str]:
