@@ -49,6 +49,7 @@ type Client struct {
 	base      string
 	tokenFile string
 	store     string
+	directory string // From which the store is seen, whatever the process changes to.
 	program   string
 	timeout   time.Duration
 	holder    string
@@ -86,12 +87,20 @@ func New(config Config) (*Client, error) {
 	switch {
 	case config.Store != "":
 		client.store = config.Store
+		client.directory = workingDirectory()
 		client.program = config.Program
 		if client.program == "" {
 			client.program = os.Getenv("ONCE_PROGRAM")
 		}
 		if client.program == "" {
 			client.program = "once"
+		}
+		if strings.ContainsRune(client.program, filepath.Separator) {
+			path, err := filepath.Abs(client.program)
+			if err != nil {
+				return nil, err
+			}
+			client.program = path
 		}
 		transport.DialContext = client.dialOnDemand
 	case strings.HasPrefix(config.Server, "unix:") && len(config.Server) > len("unix:"):
@@ -146,11 +155,25 @@ func (c *Client) dialOnDemand(ctx context.Context, _, _ string) (net.Conn, error
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
+// workingDirectory is empty if it was removed. The program says so, if the store is seen from there.
+func workingDirectory() string {
+	path, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
 // startServer is not ended with a call: the server is for all of them.
 func (c *Client) startServer() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	command := exec.CommandContext(ctx, c.program, "serve", "--on-demand", "--store", c.store)
+	command := exec.CommandContext(ctx, c.program, "serve", "--on-demand")
+	// The URL may have a password, and every user of the host sees a command line.
+	command.Env = append(os.Environ(), "ONCE_STORE="+c.store)
+	if c.directory != workingDirectory() {
+		command.Dir = c.directory
+	}
 	// Files, because the server that it leaves behind may keep pipes open.
 	var outputs [2]*os.File
 	for i := range outputs {

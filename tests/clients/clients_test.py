@@ -124,12 +124,13 @@ class Transcripts(harness.Case):
     def on_demand(self, fails):
         """The program, with a folder of this test for its socket; the server soon ends by itself."""
         program = self.path("on-demand")
-        wanted = ["serve", "--on-demand", "--store", self.store]
+        wanted = "serve --on-demand"  # The store's URL is not for a command line, which all users see.
         folder = self.path("run")
         folder.mkdir(mode=0o700, exist_ok=True)
         end = ('echo "once: no such store" >&2; exit 243' if fails else
                f'XDG_RUNTIME_DIR={shlex.quote(str(folder))} exec {shlex.quote(harness.PROGRAM)} "$@" --idle-timeout 10s')
-        program.write_text(f'#!/bin/sh\n[ "$*" = {shlex.quote(" ".join(wanted))} ] || exit 64\necho x >>started\n{end}\n')
+        check = f'[ "$* $ONCE_STORE" = {shlex.quote(f"{wanted} {self.store}")} ] || exit 64'
+        program.write_text(f"#!/bin/sh\n{check}\necho x >>started\n{end}\n")
         program.chmod(0o755)
         return program
 

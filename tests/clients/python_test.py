@@ -338,6 +338,23 @@ class Descriptors(ServeCase):
         self.assertEqual((len(refused), self.show("a", "--scope", "descriptors")["state"]), (3, "completed"))
 
 
+class OnDemand(harness.Case):
+    def test_the_store_is_no_argument_and_seen_from_one_directory(self):
+        program = self.path("program")
+        program.write_text(f'#!/bin/sh\necho "$* $ONCE_STORE $(pwd -P)" >>{self.path("calls")}\nexit 243\n')
+        program.chmod(0o755)
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.dir)
+        client = oi.Once("sqlite:once.db", program="./program", timeout=1)
+        os.chdir("/")
+        with self.assertRaisesRegex(oi.Unavailable, "243"):
+            client.call("s", "k", lambda claim: None)
+        with self.assertRaisesRegex(oi.Unavailable, "243"):
+            asyncio.run(client.call_async("s", "k", lambda claim: None))
+        self.assertEqual(self.path("calls").read_text(), f"serve --on-demand sqlite:once.db {os.path.realpath(self.dir)}\n" * 2)
+
+
 class Renewals(ServeCase):
     def test_many_claims_are_renewed_by_one_thread(self):
         before = threading.active_count()
@@ -367,6 +384,26 @@ class Texts(harness.Case):
         self.assertNotEqual(_keys.whole_key(["1-2", "3"]), _keys.whole_key(["1", "2-3"]))
         with self.assertRaises(oi.KeyMissing):
             _keys.whole_key([])
+
+    def test_two_lists_of_values_are_never_one_key(self):
+        def key_of(template, **values):
+            def work(x, y=None):
+                return None
+
+            arguments = _keys.Arguments(work, template, None)
+            return arguments.key_of((), values, arguments.bind((), values))
+
+        self.assertEqual(key_of("a-{x}-{y}", x="1", y="2-3"), "a-1-2-3")
+        self.assertEqual(key_of("a-{x}-{y}", x="1-2", y="3"), '["a-{x}-{y}", "1-2", "3"]')
+        self.assertEqual(key_of("{{{x}}}-{y}", x="1", y="2"), "{1}-2")
+        for template, one, other in [
+            ("{x}{y}", ("1", "23"), ("12", "3")), ("{x}--{y}", ("a-", "b"), ("a", "-b")), ("{x:>2}{y:>2}", ("123", "4"), ("12", "34")),
+            ("{x}-{y}", ('["{x}-{y}", "a', 'b", "c"]'), ("a-b", "c")),
+        ]:
+            self.assertNotEqual(*[key_of(template, x=x, y=y) for x, y in (one, other)], template)
+        for value in ("", None, "None", True, float("nan")):
+            with self.assertRaises((oi.KeyMissing, TypeError), msg=repr(value)):
+                key_of("{x:>5}", x=value)
 
     def test_what_is_compared(self):
         @dataclasses.dataclass

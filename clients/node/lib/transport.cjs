@@ -31,7 +31,17 @@ function resolve({ server, store, tokenFile, program }) {
         'set ONCE_SERVER or ONCE_STORE',
     );
   }
-  return { store, program: program || process.env.ONCE_PROGRAM || 'once' };
+  let named = program || process.env.ONCE_PROGRAM || 'once';
+  if (named.includes('/')) named = require('node:path').resolve(named);
+  return { store, program: named, directory: workingDirectory() };
+}
+
+function workingDirectory() {
+  try {
+    return process.cwd();
+  } catch {
+    return undefined; // It was removed. The program says so, if the store is seen from there.
+  }
 }
 
 function ofServer(server, tokenFile) {
@@ -190,11 +200,16 @@ class Answer {
   }
 }
 
-// Runs `once serve --on-demand`, which prints its socket. Resolves with the address.
-function start({ store, program }) {
-  const command = [program, 'serve', '--on-demand', '--store', store];
+// Runs `once serve --on-demand`, which prints its socket. Resolves with the address. The store's URL goes into the
+// environment: it may have a password, and every user of the host sees a command line.
+function start({ store, program, directory }) {
+  const command = [program, 'serve', '--on-demand'];
   return new Promise((resolvePromise, reject) => {
-    const child = spawn(command[0], command.slice(1), { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(command[0], command.slice(1), {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ONCE_STORE: store },
+      cwd: directory === workingDirectory() ? undefined : directory, // Whatever the process has changed to.
+    });
     const output = [[], []];
     child.stdout.on('data', (part) => output[0].push(part));
     child.stderr.on('data', (part) => output[1].push(part));

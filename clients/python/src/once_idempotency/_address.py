@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from typing import Any, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 from urllib.parse import urlsplit
 
 from ._wire import Unreachable
@@ -46,9 +46,14 @@ class OnDemand:
 
     store: str
     program: str
+    directory: Optional[str]  # From which the store is seen, whatever the process changes to.
 
     def command(self) -> List[str]:
-        return [self.program, "serve", "--on-demand", "--store", self.store]
+        return [self.program, "serve", "--on-demand"]
+
+    def environment(self) -> Dict[str, str]:
+        """With the store: its URL may have a password, and every user of the host sees a command line."""
+        return {**os.environ, "ONCE_STORE": self.store}
 
 
 Address = Union[Unix, Tcp, OnDemand]
@@ -94,7 +99,7 @@ def resolve(server: Optional[str], store: Optional[str], token_file: Optional[st
         )
     if token_file is not None:
         raise ValueError("token_file= is for a server on a loopback address")
-    return OnDemand(store, _find(program))
+    return OnDemand(store, _find(program), _working_directory())
 
 
 def _server(server: str, token_file: Optional[str]) -> Address:
@@ -115,10 +120,17 @@ def _server(server: str, token_file: Optional[str]) -> Address:
     return Tcp(host, url.port, token_file)
 
 
+def _working_directory() -> Optional[str]:
+    try:
+        return os.getcwd()
+    except OSError:  # It was removed. The program says so, if the store is seen from there.
+        return None
+
+
 def _find(program: Optional[str]) -> str:
     named = program or os.environ.get("ONCE_PROGRAM") or None
     if named is not None:
-        return named
+        return os.path.abspath(named) if os.sep in named else named
     carried = os.path.join(os.path.dirname(__file__), "bin", "once")
     if os.access(carried, os.X_OK):
         return carried
@@ -143,7 +155,8 @@ class Starting:
             raise Unreachable(f"no file for what {self.command[0]} prints: {error}") from error
         try:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors
+                self.command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.errors,
+                env=address.environment(), cwd=None if address.directory == _working_directory() else address.directory,
             )
         except OSError as error:
             self._close()
