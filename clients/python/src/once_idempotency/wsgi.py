@@ -62,7 +62,11 @@ class OnceMiddleware:
             if len(body) < wanted:
                 raise Problem("request-incomplete", 400, "The body is not whole", "Nothing was carried out.")
             return body
-        return bytes(source.read(limit)) if environ.get("wsgi.input_terminated") else b""
+        if environ.get("wsgi.input_terminated"):
+            return bytes(source.read(limit))
+        if environ.get("HTTP_TRANSFER_ENCODING"):  # Where it ends is not known here, so nothing could be compared.
+            raise Problem("length-missing", 411, "The length of the body is missing", "Nothing was carried out.")
+        return b""
 
     def _run(self, claim: Claim, environ: Environ, body: bytes) -> Answer:
         given: Dict[str, Any] = {}
@@ -130,7 +134,7 @@ def _asked(environ: Environ) -> Asked:
     if environ.get("CONTENT_TYPE"):
         headers.append(("content-type", environ["CONTENT_TYPE"]))
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    path = path.encode("latin-1").decode("utf-8", "replace")
+    path = path.encode("latin-1").decode("utf-8", "backslashreplace")  # Two paths are never one.
     return Asked(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), headers)
 
 
