@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 const maxPayloadBytes = 32 << 10 // A larger one is compared by its SHA-256.
@@ -265,6 +266,9 @@ func compared(payload any) (map[string]any, error) {
 	if err := encoder.Encode(payload); err != nil {
 		return nil, fmt.Errorf("once: the argument cannot be compared: %w; choose what counts with Payload", err)
 	}
+	if !utf8.Valid(text.Bytes()) { // Of a json.RawMessage: encoding/json would make one payload of several.
+		return nil, errors.New("once: the argument cannot be compared: it is no UTF-8; choose what counts with Payload")
+	}
 	if text.Len() <= maxPayloadBytes {
 		return map[string]any{"payload_json": text.String()}, nil
 	}
@@ -307,6 +311,9 @@ func (c *Client) Begin(ctx context.Context, scope, key string, payload any, give
 func (c *Client) begin(ctx context.Context, scope, key string, wait time.Duration, members map[string]any) (*Claim, *Result, error) {
 	if missing[strings.ToLower(strings.TrimSpace(key))] {
 		return nil, nil, fail(ErrKeyMissing, "the key is %q, which is none; nothing was run", key)
+	}
+	if !utf8.ValidString(scope) || !utf8.ValidString(key) { // encoding/json would make one key of several.
+		return nil, nil, fail(ErrKeyMissing, "the scope %q or the key %q is no UTF-8; nothing was run", scope, key)
 	}
 	claims, _ := ctx.Value(claimsKey{}).([]*Claim)
 	for _, claim := range claims {

@@ -2,6 +2,7 @@ package once_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -164,6 +165,18 @@ func TestALostClaimCancelsTheWork(t *testing.T) {
 		return 0, context.Cause(ctx)
 	}, once.Lease(1500*time.Millisecond))
 	is(t, err, once.ErrClaimLost)
+}
+
+func TestTextsThatAreNoUTF8AreRefused(t *testing.T) {
+	client, ctx := newClient(t), context.Background()
+	work := func(context.Context, *once.Claim) (int, error) { t.Error("it ran"); return 0, nil }
+	_, err := once.Call(ctx, client, "utf8", "a\xff", nil, work)
+	is(t, err, once.ErrKeyMissing)
+	_, err = once.Call(ctx, client, "utf8\xff", "a", nil, work)
+	is(t, err, once.ErrKeyMissing)
+	if _, err = once.Call(ctx, client, "utf8", "a", json.RawMessage("\"\xff\""), work); err == nil {
+		t.Fatal("it is compared as another text")
+	}
 }
 
 func TestStepsAndDerivedKeys(t *testing.T) {

@@ -12,10 +12,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"once.invalid/once"
 )
@@ -285,13 +287,16 @@ func invalid(why string) *problem {
 
 func scopeOf(request *http.Request, options Options) (string, *problem) {
 	who, isKnown := options.Principal(request)
-	if !isKnown {
+	if !isKnown || bugs[strings.ToLower(strings.TrimSpace(who))] { // All clients would be one, and get one another's answers.
 		return "", &problem{"principal-missing", 400, "The client is not known", "A key belongs to a client. Nothing was carried out.", 0}
 	}
 	if jwt.MatchString(who) || unstableValues.MatchString(who) {
 		return "", &problem{"principal-unstable", 400, "The credentials change with each request", "A retry would be another client's. Nothing was carried out.", 0}
 	}
-	path := request.URL.Path
+	path := (&url.URL{Path: request.URL.Path}).EscapedPath() // Bytes that are no UTF-8 stay apart.
+	if strings.Contains(strings.ToUpper(request.URL.RawPath), "%2F") {
+		path = request.URL.EscapedPath()
+	}
 	if len(path) > 128 {
 		path = strings.ToValidUTF8(path[:128], "") + digest([]byte(path))
 	}
@@ -320,14 +325,14 @@ func bodyOf(writer http.ResponseWriter, request *http.Request, limit int64) ([]b
 func begin(client *once.Client, request *http.Request, scope, key string, body []byte, given []once.Option) (*once.Claim, *once.Result, error) {
 	compared := map[string]any{"host": request.Host, "query": request.URL.RawQuery}
 	kind, parameters, err := mime.ParseMediaType(request.Header.Get("Content-Type"))
-	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && json.Valid(body) {
+	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && utf8.Valid(body) && json.Valid(body) {
 		compared["json"] = json.RawMessage(body)
 		claim, stored, err := client.Begin(request.Context(), scope, key, compared, given...)
 		var known *once.Error
 		if !errors.As(err, &known) || known.Kind != once.ErrRefused || known.Status != http.StatusBadRequest {
 			return claim, stored, err
 		}
-		delete(compared, "json") // With two members of one name, or no UTF-8: it has no single meaning.
+		delete(compared, "json") // With two members of one name, or half a character: it has no single meaning.
 	}
 	if err == nil && kind == "multipart/form-data" && parameters["boundary"] != "" {
 		body = bytes.ReplaceAll(body, []byte(parameters["boundary"]), []byte("boundary"))

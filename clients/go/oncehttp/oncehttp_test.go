@@ -117,14 +117,22 @@ func TestMiddleware(t *testing.T) {
 	expect(post("/charges", "undefined", `{}`, "alice"), 400, "key-invalid")
 	expect(post("/charges", "a, b", `{}`, "alice"), 400, "keys-differ")
 	expect(post("/charges", "order-18", `{}`, ""), 400, "principal-missing")
+	expect(post("/charges", "order-18", `{}`, "undefined"), 400, "principal-missing")
 	expect(post("/charges", "order-18", `{}`, "eyJhbGciOiJ9.eyJzdWIiOiJ9.sig"), 400, "principal-unstable")
 	expect(post("/charges", "order-18", strings.Repeat("x", 1<<20+1), "alice"), 413, "body-too-large")
 	expect(post("/charges", "order-17", `{"a": 1, "b": 2}`, "bob"), 201, "charge 2 of 16 bytes")   // A key belongs to its client.
 	expect(post("/charges", "order-19", `{"a": 1, "a": 2}`, "alice"), 201, "charge 3 of 16 bytes") // Compared by its bytes.
 	expect(post("/charges", "order-19", `{"a": 1, "a": 2}`, "alice"), 201, "charge 3 of 16 bytes")
 	expect(post("/charges", "order-19", `{"a": 1, "a": 3}`, "alice"), 422, "key-reused")
+	expect(post("/charges", "order-24", "{\"a\": \"\xff\"}", "alice"), 201, "charge 4 of 10 bytes") // No UTF-8: by its bytes.
+	expect(post("/charges", "order-24", "{\"a\": \"\xfe\"}", "alice"), 422, "key-reused")
 	expect(post("/busy", "order-20", "", "alice"), 429, "")
 	expect(post("/busy", "order-20", "", "alice"), 429, "")
+	for _, path := range []string{"/path%FE", "/path%FF", "/path/a", "/path%2Fa"} { // Each is an operation of its own.
+		if expect(post(path, "order-25", "", "alice"), 200, "").header.Get("Idempotent-Replayed") != "" {
+			t.Fatalf("%s has the answer of another path", path)
+		}
+	}
 	expect(post("/ambiguous", "order-21", "", "alice"), 502, "")
 	expect(post("/ambiguous", "order-21", "", "alice"), 409, "outcome-unknown")
 	// The connection breaks. net/http sends a request with a key again by itself.
@@ -150,7 +158,7 @@ func TestMiddleware(t *testing.T) {
 	}
 	close(leave)
 	expect(<-slow, 200, "done")
-	if got, wanted := strings.Join(charged, " "), "charges charges charges busy busy ambiguous raises large slow"; got != wanted {
+	if got, wanted := strings.Join(charged, " "), "charges charges charges charges busy busy path\xfe path\xff path/a path/a ambiguous raises large slow"; got != wanted {
 		t.Fatalf("ran %s, wanted %s", got, wanted)
 	}
 }
