@@ -35,9 +35,9 @@ std::vector<std::string> fetch_result(const StoreAccess& access, Record& record)
   if (is_sealed(record)) problems.push_back(sealed_error(record).message);
   if (record.result.placement == Placement::offloaded && access.offload == nullptr) return problems;
   FetchedResult fetched = wait_for<FetchedResult>([&](Callback<void(FetchedResult)> done) {
-    fetch_result(access.offload, std::move(record.result), std::move(done));
+    fetch_result(access.offload, record.result, std::move(done));
   });
-  record.result = std::move(fetched.result);
+  record.result.bytes = std::move(fetched.result.bytes);
   if (fetched.error) problems.push_back(std::move(fetched.error->message));
   return problems;
 }

@@ -188,9 +188,9 @@ def remove_group(group):
 
 
 def small_disk(place):
-    """A tmpfs that the first call fills."""
+    """A tmpfs that is filled after the first call."""
     need_root()
-    command("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place.store_dir))
+    command("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place.store_dir))
     place.cleanup.callback(subprocess.run, ["umount", "--lazy", str(place.store_dir)], check=True)
     place.call(ONCE, "run", "--key", "seen", "--", "true", inside=False)
     filler = place.store_dir / "filler"

@@ -2,15 +2,18 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include <once/move.hpp>
 #include <once/platform/system.hpp>
+#include <once/stores/open.hpp>
 
 #include "commands/commands.hpp"
 #include "output/progress.hpp"
@@ -75,8 +78,28 @@ std::string amount(std::uint64_t records, std::uint64_t bytes) {
   return std::to_string(records) + " records (" + show_size(bytes) + ")";
 }
 
-// The file that a copy to this URL would create, where it can. Empty: it is there, or is no file. For a plan, an empty
-// store in memory stands for it.
+// An empty store in a temporary directory, which stands for one that is not there yet.
+class StandIn {
+ public:
+  explicit StandIn(bool is_needed) {
+    if (!is_needed) return;
+    std::string made = std::filesystem::temp_directory_path() / "once-copy-XXXXXX";
+    if (::mkdtemp(made.data()) == nullptr) throw Exception(ErrorKind::unavailable, "no temporary directory: " + made);
+    directory_ = made;
+  }
+  ~StandIn() {
+    std::error_code ignored;  // It is temporary.
+    if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+  }
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+  [[nodiscard]] std::string url() const { return "sqlite:" + escape_url(directory_ + "/once.db"); }
+
+ private:
+  std::string directory_;
+};
+
+// The file that a copy to this URL would create, where it can. Empty: it is there, or is no file.
 std::string file_to_create(const std::string& text) {
   const stores::Url url(text);
   if (url.scheme() != "sqlite" || url.flag("create") == false || ::access(url.path().c_str(), F_OK) == 0) return {};
@@ -102,8 +125,9 @@ int copy(const CopyCommand& options) {
   how.random = system_random();
   Store& from = *open_access({.url = options.from, .offload = "none"}, Missing::refuse).store;
   const std::string missing_file = options.dry_run ? file_to_create(options.to) : std::string();
-  const bool only_looks = options.dry_run || options.undo;
-  Store& to = *open_access({.url = missing_file.empty() ? options.to : "memory:", .offload = "none"},
+  const StandIn stand_in(!missing_file.empty());
+  const bool only_looks = (options.dry_run && missing_file.empty()) || options.undo;
+  Store& to = *open_access({.url = missing_file.empty() ? options.to : stand_in.url(), .offload = "none"},
                            only_looks ? Missing::refuse : Missing::create)
                    .store;
   const std::string from_name = from.name();
