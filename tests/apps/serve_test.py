@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import resource
 import signal
 import socket
 import threading
@@ -316,6 +317,17 @@ class Sessions(ServeCase):
         os.waitpid(pid, 0)
         wait_until(lambda: self.metric("once_serve_sessions_open") == 0, f"{name} has ended")
 
+    def test_a_session_whose_process_cannot_be_watched_is_refused(self):
+        client = Client(self.socket)
+        self.addCleanup(client.close)
+        self.assertEqual(self.ask("GET", "/v1/version", client=client).status, 200)  # It has its connection.
+        _, hard = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+        got = self.ask("POST", "/v1/sessions", client=client)
+        self.assertEqual((got.problem, got.headers["Retry-After"]), ((503, "too-many-sessions"), "1"))
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        self.open_session()
+
     def test_a_newer_session_takes_a_claim_away(self):
         old, new = self.open_session(), self.open_session()
         claim = self.claim_in(old, "a")
@@ -327,6 +339,43 @@ class Sessions(ServeCase):
             self.assertEqual(self.use_in(old, claim, word, body).problem, (409, "claim-lost"))
         self.expect(self.use_in(new, claim, "complete", b"y"), "recorded")
         self.assertEqual(self.begin("a").body, b"y")
+
+    def test_who_was_displaced_stays_so_when_the_newer_session_has_ended(self):
+        old, new = self.open_session(), self.open_session()
+        claim = self.claim_in(old, "a")
+        self.expect(self.use_in(new, claim, "renew"), "renewed")
+        new.close()
+        wait_until(lambda: self.metric("once_serve_claims_dropped_total") == 1, "it is not renewed any more")
+        self.assertEqual(self.use_in(old, claim, "complete", b"x").problem, (409, "claim-lost"))
+        self.expect(self.use_in(self.open_session(), claim, "complete", b"y"), "recorded")
+
+    def test_a_begin_that_is_repeated_in_a_newer_session_takes_the_claim_away(self):
+        old, new = self.open_session(), self.open_session()
+        claim = self.claim_in(old, "a", request_id="r" * 16)
+        self.assertEqual(self.claim_in(new, "a", request_id="r" * 16)["claim"], claim["claim"])
+        self.assertEqual(old.next("lost")["claim"], claim["claim"])
+        body = {"scope": "orders", "key": "a", "lease_ms": LEASE_MS, "request_id": "r" * 16}
+        self.assertEqual(self.ask("POST", "/v1/claims", body, session=old).problem, (409, "claim-lost"))
+        self.expect(self.use_in(new, claim, "complete", b"x"), "recorded")
+
+    def test_a_begin_that_waits_in_two_sessions_gives_the_claim_to_the_newer(self):
+        holder = self.claim("a")
+        old, new = self.open_session(), self.open_session()
+        body = {"scope": "orders", "key": "a", "request_id": "r" * 16, "lease_ms": 500, "wait_ms": LEASE_MS}
+        clients = [Client(self.socket), Client(self.socket)]
+        for client, session in zip(clients, (old, new), strict=True):
+            self.addCleanup(client.close)
+            client.request("POST", "/v1/claims", json.dumps(body),
+                           {"Content-Type": "application/json", "Once-Session": session.name})
+            self.metric("once_serve_claims_open")  # A round trip: the server has the request.
+        old.close()
+        wait_until(lambda: self.metric("once_serve_sessions_open") == 1, "its end is seen")
+        self.expect(self.use(holder, "release"), "recorded")
+        claim = Answer(clients[1].getresponse()).json
+        self.claim("silent", lease_ms=2000)
+        wait_until(lambda: self.begin("silent").status == 201, "longer than the other lease")
+        self.assertEqual(self.begin("a").problem, (409, "in-progress"))
+        self.expect(self.use_in(new, claim, "complete", b"x"), "recorded")
 
     def test_a_session_is_told_what_an_operator_did(self):
         session = self.open_session()

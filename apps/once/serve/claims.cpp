@@ -7,6 +7,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string_view>
 #include <unordered_set>
@@ -166,9 +167,16 @@ http::Answer begin_problem(const Begin& begin) {
 
 // ---- requests
 
+// The session that a request is sent in. Number 0: none.
+struct Sender {
+  std::string session = {};
+  std::uint64_t number = 0;
+};
+
 // An answer that somebody waits for.
 struct Reply {
   Callback<void(proxy::OperatorsAnswer)> done;
+  Sender sender = {};  // Set before the request is begun.
 };
 using ReplyPtr = std::shared_ptr<Reply>;
 
@@ -185,12 +193,6 @@ std::optional<Op> op_from_string(std::string_view word) {
   }
   return std::nullopt;
 }
-
-// The session that a request is sent in. Number 0: none.
-struct Sender {
-  std::string session = {};
-  std::uint64_t number = 0;
-};
 
 // What a client asks of its claim.
 struct Asked {
@@ -392,7 +394,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
                   [this](const std::string& id) { session_ended(id); }) {}
 
   void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
-    auto reply = std::make_shared<Reply>(Reply{std::move(done)});
+    auto reply = std::make_shared<Reply>(Reply{.done = std::move(done)});
     bool is_ending = false;
     {
       const std::lock_guard lock(mutex_);
@@ -438,13 +440,14 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       std::vector<OpenPtr> doubtful;
       for (const auto& [owner, open] : open_) {
         if (open->calls > 0) continue;
-        if (!open->in_session && open->silent_at <= now) silent.push_back(open);
-        if (open->in_session && open->claim.loss_token().stop_requested()) doubtful.push_back(open);
+        const bool in_session = !in_sessions_.empty() && in_sessions_.contains(name_of(open->id));
+        if (!in_session && open->silent_at <= now) silent.push_back(open);
+        if (in_session && open->claim.loss_token().stop_requested()) doubtful.push_back(open);
       }
       std::vector<std::pair<ClaimId, Sender>> again;
       for (const OpenPtr& open : doubtful) {
         forget(*open);
-        again.emplace_back(open->id, Sender{open->session, open->session_number});
+        again.emplace_back(open->id, in_sessions_.at(name_of(open->id)));
       }
       for (const OpenPtr& open : silent) forget(*open);
       dropped_ += silent.size();
@@ -487,11 +490,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   struct Open {
     Claim claim;
     ClaimId id;
-    Uptime silent_at{};        // Its client must say something before.
-    std::size_t calls = 0;     // Under way.
-    std::string session = {};  // The last that it was used in. Empty: none.
-    std::uint64_t session_number = 0;
-    bool in_session = false;                  // Which lives: its client need not say anything else.
+    Uptime silent_at{};                       // Its client must say something before.
+    std::size_t calls = 0;                    // Under way.
     std::size_t promised = 0;                 // Answers with its ID that may have reached the client.
     bool is_new = false;                      // No other call has run for this key: it may be released unseen.
     bool is_used = false;                     // The client has used the ID.
@@ -539,16 +539,15 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       give(reply, sessions_.open(process_in(request.principal)));
       return std::nullopt;
     }
-    Sender sender;
     if (session != nullptr) {
       const auto number = sessions_.number_of(std::string(*session));
       if (!number) return no_session();
-      sender = {std::string(*session), *number};
+      reply->sender = {std::string(*session), *number};
     }
     if (path == claims_path) {
       if (request.method != "POST") return not_allowed("GET, HEAD, POST");
       if (auto refused = refuse_other_than_json(request)) return refused;
-      begin(request, std::move(sender), reply);
+      begin(request, reply);
       return std::nullopt;
     }
     if (!path.starts_with(claims_path) || path[claims_path.size()] != '/') return not_found();
@@ -570,7 +569,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
            .result = Result::inlined(std::string(request.body)),
            .failure = {},
            .text = std::move(name)},
-          sender, reply);
+          reply);
       return std::nullopt;
     }
     const std::optional<Op> op = op_from_string(word);
@@ -579,7 +578,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (*op != Op::complete && !request.body.empty()) {
       if (auto refused = refuse_other_than_json(request)) return refused;
     }
-    use(ClaimId::from_text(digits), read_asked(*op, request), sender, reply);
+    use(ClaimId::from_text(digits), read_asked(*op, request), reply);
     return std::nullopt;
   }
 
@@ -603,33 +602,46 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
                    "Open one by POST /v1/sessions, and send the same request in that one");
   }
 
+  // Of a claim, also while no handle of it is here.
+  static std::string name_of(const ClaimId& id) { return id.owner.hex() + id.key.stored(); }
+
   // Its claims are not renewed any more, and lapse. A request in another session takes them up.
   void session_ended(const std::string& id) {
     const std::lock_guard lock(mutex_);
     const Uptime now = clock_->uptime();
-    for (const auto& [owner, open] : open_) {
-      if (open->session != id) continue;
-      open->in_session = false;
-      open->silent_at = std::min(open->silent_at, now);
-    }
+    std::erase_if(in_sessions_, [&](const auto& one) {
+      if (one.second.session != id) return false;
+      const auto at = open_.find(one.first.substr(0, 2 * sizeof Owner::bytes));
+      if (at != open_.end()) at->second->silent_at = std::min(at->second->silent_at, now);
+      return true;
+    });
+    displaced_.erase(id);
     used_at_ = now;
   }
 
-  // A claim belongs to the newest session that it was used in. False: to another one than the sender's.
+  // A claim belongs to the newest session that it was used in. False: to another one than the sender's. One that was
+  // displaced has lost it for good, also when the newer one has ended: its client was told to stop.
   bool join(const OpenPtr& open, const Sender& sender) {
-    std::string displaced;
+    const std::string name = name_of(open->id);
+    std::string older;
     {
       const std::lock_guard lock(mutex_);
-      if (open->in_session && open->session_number > sender.number) return false;
+      const auto at = in_sessions_.find(name);
+      if (at != in_sessions_.end() && at->second.number > sender.number) return false;
       if (sender.number == 0) return true;
-      if (open->in_session && open->session_number < sender.number) displaced = open->session;
-      open->session = sender.session;
-      open->session_number = sender.number;
-      open->in_session = true;
+      const auto of_sender = displaced_.find(sender.session);
+      if (of_sender != displaced_.end() && of_sender->second.contains(name)) return false;
+      if (at != in_sessions_.end() && at->second.number < sender.number) {
+        older = at->second.session;
+        displaced_[older].insert(name);
+      }
+      in_sessions_[name] = sender;
     }
-    // It may have ended since it was looked up.
-    if (!sessions_.number_of(sender.session)) session_ended(sender.session);
-    if (!displaced.empty()) sessions_.tell(displaced, {{"event", "lost"}, {"claim", open->id.text()}});
+    // They may have ended since they were looked up.
+    for (const std::string& session : {sender.session, older}) {
+      if (!session.empty() && !sessions_.number_of(session)) session_ended(session);
+    }
+    if (!older.empty()) sessions_.tell(older, {{"event", "lost"}, {"claim", open->id.text()}});
     return true;
   }
 
@@ -640,9 +652,19 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
         static_cast<void>(self->join(taken, sender));
         return self->done_with(taken);
       }
-      const bool is_known = over.kind != Finish::Kind::unrecorded && over.kind != Finish::Kind::declined;
-      self->sessions_.tell(sender.session, {{"event", is_known ? "lost" : "unconfirmed"}, {"claim", id.text()}});
+      self->sessions_.tell(sender.session,
+                           {{"event", is_known(over, id.owner) ? "lost" : "unconfirmed"}, {"claim", id.text()}});
     });
+  }
+
+  // Whether the record says that the claim is over.
+  static bool is_known(const Finish& over, const Owner& owner) {
+    if (over.kind == Finish::Kind::unrecorded || over.kind == Finish::Kind::declined) return false;
+    return over.kind != Finish::Kind::lost || !is_still_of(over.record.get(), owner);
+  }
+
+  static bool is_still_of(const Record* record, const Owner& owner) {
+    return record != nullptr && record->owner == owner && record->state == State::in_progress && !is_released(*record);
   }
 
   // ---- look: what is stored, without a claim
@@ -695,18 +717,17 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   struct Beginning {
     Wanted wanted;
-    Sender sender;
     ReplyPtr reply;  // Null: those of by_tag_ wait.
     bool waits = false;
     bool has_taken_up = false;
   };
   using BeginningPtr = std::shared_ptr<Beginning>;
 
-  void begin(const http::Request& request, Sender sender, const ReplyPtr& reply) {
+  void begin(const http::Request& request, const ReplyPtr& reply) {
     constexpr std::size_t most_bytes = std::size_t{64} * 1024;  // It is kept while the call waits.
     if (request.body.size() > most_bytes) throw wrong("the body is over 64 KiB: send a fingerprint, not the payload");
-    const auto beginning = std::make_shared<Beginning>(
-        Beginning{read_wanted(request, *engine_, options_.max_wait), std::move(sender), nullptr});
+    const auto beginning =
+        std::make_shared<Beginning>(Beginning{read_wanted(request, *engine_, options_.max_wait), nullptr});
     const Wanted& wanted = beginning->wanted;
     const std::string& tag = wanted.id.tag;
     OpenPtr given;  // The claim that this call was given before. Whether it stands, the store says.
@@ -810,8 +831,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
     // The program ends: nobody was given the claim, and nothing has run.
     if (!is_given && open->is_new) open->claim.release("the server ended before it could answer", [](Finish&&) {});
-    static_cast<void>(join(open, beginning.sender));  // It is in no other one yet.
-    for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, verdict, beginning.wanted.derive));
+    give_claim(open, verdict, beginning.wanted.derive, waiting);
   }
 
   // The client may have its claim already: it is never released here.
@@ -823,14 +843,23 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       is_forgotten = !has(*open);  // It was finished meanwhile.
       if (!is_forgotten) waiting = promised(*beginning, open);
     }
-    const bool is_joined = is_forgotten || join(open, beginning->sender);
+    if (!is_forgotten) give_claim(open, Verdict::resume, beginning->wanted.derive, waiting);
     done_with(open);
-    if (is_forgotten) return start(beginning, beginning->wanted.wait);
-    if (!is_joined) {
-      for (const ReplyPtr& reply : waiting) give(reply, displaced());
-      return;
+    if (is_forgotten) start(beginning, beginning->wanted.wait);
+  }
+
+  // The same call may have come in several sessions: the newest has the claim.
+  void give_claim(const OpenPtr& open, Verdict verdict, const std::vector<std::string>& derive,
+                  const std::vector<ReplyPtr>& waiting) {
+    std::vector<bool> joined;
+    for (const ReplyPtr& reply : waiting) joined.push_back(join(open, reply->sender));
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      if (joined[i]) {
+        give(waiting[i], claimed_answer(open, verdict, derive));
+      } else {
+        give(waiting[i], displaced());
+      }
     }
-    for (const ReplyPtr& reply : waiting) give(reply, claimed_answer(open, Verdict::resume, beginning->wanted.derive));
   }
 
   void answer_all(Beginning& beginning, const http::Answer& answer) {
@@ -879,6 +908,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       const std::lock_guard lock(mutex_);
       // Of a claim that another call has run for, what stood there before is to stay. It lapses.
       if (--open->promised > 0 || open->is_used || !forget(*open) || !open->is_new) return;
+      in_sessions_.erase(name_of(open->id));
     }
     open->claim.release("the client had gone before it was answered", [](Finish&&) {});
   }
@@ -889,12 +919,12 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     return problem("claim-lost", 409, "The claim is lost", "A newer session has it, which used its ID");
   }
 
-  void use(const ClaimId& id, Asked asked, const Sender& sender, const ReplyPtr& reply) {
+  void use(const ClaimId& id, Asked asked, const ReplyPtr& reply) {
     auto kept = std::make_shared<Asked>(std::move(asked));
     const Owner owner = id.owner;
-    take_up(id, [self = shared_from_this(), kept, owner, sender, reply](const OpenPtr& open, const Finish& over) {
+    take_up(id, [self = shared_from_this(), kept, owner, reply](const OpenPtr& open, const Finish& over) {
       if (!open) return self->give(reply, over_answer(*kept, owner, over));
-      if (!self->join(open, sender)) {
+      if (!self->join(open, reply->sender)) {
         self->done_with(open);
         return self->give(reply, displaced());
       }
@@ -935,7 +965,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
         open->is_used = true;
         ++open->calls;
       } else {
-        auto& waiting = attaching_[owner + id.key.stored()];
+        auto& waiting = attaching_[name_of(id)];
         waiting.push_back(then);
         if (waiting.size() > 1) return;  // The newest handle has the claim: there must be one.
       }
@@ -953,9 +983,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
     {
       const std::lock_guard lock(mutex_);
-      const auto at = attaching_.find(id.owner.hex() + id.key.stored());
+      const auto at = attaching_.find(name_of(id));
       waiting.swap(at->second);
       attaching_.erase(at);
+      if (!open && is_known(attached.finish, id.owner)) in_sessions_.erase(name_of(id));
       if (open) {
         open->silent_at = clock_->uptime() + id.lease;
         open->calls = waiting.size();
@@ -996,11 +1027,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   // The handle is no longer good. A read says whether the claim is: once more with a new handle.
   void again(const OpenPtr& open, const Asked& asked, const std::vector<ReplyPtr>& replies) {
     constexpr int most = 3;
-    Sender sender;
     {
       const std::lock_guard lock(mutex_);
       forget(*open);
-      sender = {open->session, open->session_number};
     }
     for (const ReplyPtr& reply : replies) {
       if (asked.tries >= most) {
@@ -1009,7 +1038,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       }
       Asked next = asked;
       ++next.tries;
-      use(open->id, std::move(next), sender, reply);
+      use(open->id, std::move(next), reply);
     }
   }
 
@@ -1047,7 +1076,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     return false;
   }
 
-  std::vector<ReplyPtr> end_writing(const OpenPtr& open, const std::string& name, bool forgets) {
+  std::vector<ReplyPtr> end_writing(const OpenPtr& open, const std::string& name, bool forgets, bool is_over = false) {
     std::vector<ReplyPtr> waiting;
     {
       const std::lock_guard lock(mutex_);
@@ -1055,6 +1084,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       waiting.swap(at->second.waiting);
       open->writes.erase(at);
       if (forgets) forget(*open);
+      if (is_over) in_sessions_.erase(name_of(open->id));
     }
     done_with(open);
     return waiting;
@@ -1107,10 +1137,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     // What could not be written yet may be written behind our back: the next handle reads the record.
     const bool forgets =
         is_step ? is_late || finish.kind == Finish::Kind::lost || finish.kind == Finish::Kind::superseded : true;
-    const std::vector<ReplyPtr> waiting = end_writing(open, asked.name(), forgets);
-    if (finish.kind == Finish::Kind::lost && finish.error.message.empty() && finish.record != nullptr &&
-        finish.record->owner == open->id.owner && finish.record->state == State::in_progress &&
-        !is_released(*finish.record)) {
+    const bool is_over = forgets && is_known(finish, open->id.owner);
+    const std::vector<ReplyPtr> waiting = end_writing(open, asked.name(), forgets, is_over);
+    if (finish.kind == Finish::Kind::lost && finish.error.message.empty() &&
+        is_still_of(finish.record.get(), open->id.owner)) {
       return again(open, asked, waiting);  // Another handle of the same claim has written.
     }
     // Also what another handle of the same claim has finished.
@@ -1141,8 +1171,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
         if (!over.error.message.empty()) break;  // What is stored could not be read.
         if (record != nullptr && record->owner == owner && is_as_asked(*record, asked)) return told("recorded");
         if (record == nullptr && asked.op == Op::release) return told("recorded");
-        if (record != nullptr && record->owner == owner && record->state == State::in_progress &&
-            !is_released(*record)) {
+        if (is_still_of(record, owner)) {
           return not_recorded({ErrorKind::unavailable, "another server, or another request, has the claim too"});
         }
         return asked.op == Op::hold && record != nullptr && record->owner == owner && record->state == State::unknown
@@ -1165,7 +1194,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   std::map<std::string, OpenPtr> open_;                  // By owner.
   std::map<std::string, std::vector<Taken>> attaching_;  // By owner and stored key.
   std::map<std::string, Begun> by_tag_;
-  std::size_t beginning_ = 0;  // Begins under way.
+  std::map<std::string, Sender> in_sessions_;               // By name_of(): the session that has the claim.
+  std::map<std::string, std::set<std::string>> displaced_;  // By open session: the claims that newer ones have taken.
+  std::size_t beginning_ = 0;                               // Begins under way.
   std::size_t dropped_ = 0;
   Uptime used_at_;
   ClaimSessions sessions_;  // Takes the mutex when one ends, and is called under it only to ask.

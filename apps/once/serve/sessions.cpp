@@ -117,17 +117,23 @@ proxy::OperatorsAnswer ClaimSessions::open(std::int64_t process) {
   std::array<std::uint8_t, id_bytes> random{};
   state_->random->fill(random);
   session->id = to_hex({reinterpret_cast<const char*>(random.data()), random.size()});
+  const auto full = [](std::string_view why, std::string_view what_to_do) {
+    http::Answer answer = operators_problem("too-many-sessions", 503, why, what_to_do);
+    answer.headers.push_back({"Retry-After", "1"});
+    return answer;
+  };
   if (process > 0) {
     // Its number may be another one's by now only if it has ended, and its connection was passed on.
     session->process.reset(static_cast<int>(syscall(SYS_pidfd_open, process, 0U)));
+    // Without it, a child with the connection would keep the claims of a dead parent.
+    if (session->process.get() < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+      return full("The server has no room for another session", "Close some, or raise its limit of open files.");
+    }
   }
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->is_stopping || state_->open.size() >= state_->options.most_open) {
-      http::Answer full = operators_problem("too-many-sessions", 503, "Too many sessions are open",
-                                            "Close some, or use one for all claims of a process.");
-      full.headers.push_back({"Retry-After", "1"});
-      return full;
+      return full("Too many sessions are open", "Close some, or use one for all claims of a process.");
     }
     session->number = ++state_->opened;
     state_->open.emplace(session->id, session);
