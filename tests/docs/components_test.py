@@ -29,7 +29,7 @@ def declared():
             for word in words[1:]:
                 if re.fullmatch("SOURCES|PUBLIC_HEADERS|DEPENDS|PRIVATE_DEPENDS|PACKAGES", word):
                     at = lists.setdefault(word, [])
-                else:
+                elif word != "INTERNAL":
                     at.append(word.strip('"'))
             packages = {package.split()[0] for package in lists.get("PACKAGES", [])}
             depends = lists.get("DEPENDS", []) + lists.get("PRIVATE_DEPENDS", [])

@@ -73,6 +73,7 @@ WritableFile::WritableFile(StoreFile& file, RecentKeys& recent)
   lock_.show_presence();
   if (!is_log_true()) make_log_true();
   check_first_page();
+  static_cast<void>(reserve(finish_bytes));  // So that the first claims need not. If it fails, they say so.
   // Entries that a killed program had in memory. A living one will write them itself.
   index_if_more_than(quiet ? few_keys : 2 * rows().keys().lot());
 }
