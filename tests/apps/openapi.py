@@ -119,7 +119,7 @@ class Comparison:
         if exchange.status not in (200, 201, 202):
             return
         values = {("query", name): value for name, value in sent.items()}
-        values |= {("header", name): value for name, value in exchange.sent.items() if name in ("If-Match", "Sec-Fetch-Site", "Last-Event-ID", "Once-Session")}
+        values |= {("header", name): value for name, value in exchange.sent.items() if name in ("If-Match", "Sec-Fetch-Site", "Last-Event-ID", "Once-Claim-Session")}
         for place, value in values.items():
             if place not in described:
                 self.found.add(f"{where} takes the parameter {place[1]}, which is not described")

@@ -1100,7 +1100,7 @@ class Doctor(Operators):
         small = self.path("small")
         small.mkdir()
         self.complete("k", "--store", f"sqlite:{small}/once.db")
-        command = (f"cp -r {small} {small}2 && mount -t tmpfs -o size=320k tmpfs {small} && cp {small}2/once.db {small} && "
+        command = (f"cp -r {small} {small}2 && mount -t tmpfs -o size=400k tmpfs {small} && cp {small}2/once.db {small} && "
                    f"(cat /dev/zero >{small}/filler || true) && exec \"$0\" doctor --store sqlite:{small}/once.db")
         done = subprocess.run(["unshare", "-m", "sh", "-c", command, harness.PROGRAM], capture_output=True, check=False)
         self.assertRegex(done.stdout.decode(), r"(?s)problem  open .*problem  space .*are free")

@@ -181,13 +181,13 @@ class Description(serve_test.ServeCase):
         new, newer = self.session()
         for word in BODIES:
             claim = self.claim(f"in session {word}")
-            self.assertEqual(self.use(claim, word, headers={"Once-Session": "x"}).status, 409)
-            self.assertEqual(self.use(claim, word, headers={"Once-Session": name}).status, 200)
+            self.assertEqual(self.use(claim, word, headers={"Once-Claim-Session": "x"}).status, 409)
+            self.assertEqual(self.use(claim, word, headers={"Once-Claim-Session": name}).status, 200)
         for session, status in ((name, 201), ("x", 409)):
-            got = self.play("POST", "/v1/claims", {"key": "in session", "lease_ms": serve_test.LEASE_MS}, headers={"Once-Session": session})
+            got = self.play("POST", "/v1/claims", {"key": "in session", "lease_ms": serve_test.LEASE_MS}, headers={"Once-Claim-Session": session})
             self.assertEqual(got.status, status)
         claim = json.loads(self.exchanges[-2].content)["claim"]
-        self.use(claim, "renew", headers={"Once-Session": newer})
+        self.use(claim, "renew", headers={"Once-Claim-Session": newer})
         event = next(line for line in old if b"lost" in line)
         self.exchanges.append(dataclasses.replace(next(one for one in self.exchanges if one.target == "/v1/sessions"), content=event))
         for stream in (old, new):

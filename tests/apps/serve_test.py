@@ -262,7 +262,7 @@ class Sessions(ServeCase):
         try:
             headers = {"Content-Type": content_type} if body is not None else {}
             own.request(method, path, json.dumps(body) if isinstance(body, dict) else body,
-                        headers | ({"Once-Session": session.name} if session else {}))
+                        headers | ({"Once-Claim-Session": session.name} if session else {}))
             return Answer(own.getresponse())
         finally:
             if client is None:
@@ -366,7 +366,7 @@ class Sessions(ServeCase):
         for client, session in zip(clients, (old, new), strict=True):
             self.addCleanup(client.close)
             client.request("POST", "/v1/claims", json.dumps(body),
-                           {"Content-Type": "application/json", "Once-Session": session.name})
+                           {"Content-Type": "application/json", "Once-Claim-Session": session.name})
             self.metric("once_serve_claims_open")  # A round trip: the server has the request.
         old.close()
         wait_until(lambda: self.metric("once_serve_sessions_open") == 1, "its end is seen")

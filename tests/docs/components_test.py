@@ -25,11 +25,13 @@ def declared():
             call = re.sub(r"\$\{(\w+)\}", lambda name: " ".join(
                 value for value in re.findall(rf"set\({name[1]} ([^)]*)\)", text) if value != '""'), call)
             words = re.findall(r'"[^"]*"|\S+', call)
+            if "INTERNAL" in words:  # Not installed.
+                continue
             lists, at = {}, None
             for word in words[1:]:
                 if re.fullmatch("SOURCES|PUBLIC_HEADERS|DEPENDS|PRIVATE_DEPENDS|PACKAGES", word):
                     at = lists.setdefault(word, [])
-                elif word != "INTERNAL":
+                else:
                     at.append(word.strip('"'))
             packages = {package.split()[0] for package in lists.get("PACKAGES", [])}
             depends = lists.get("DEPENDS", []) + lists.get("PRIVATE_DEPENDS", [])

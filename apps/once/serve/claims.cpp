@@ -532,7 +532,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       return json_answer(200, {{"program", "once"}, {"version", ONCE_VERSION}, {"api", claims_api_version}});
     }
     if (path == "/v1/openapi.json") return is_read(request) ? serve::description() : not_allowed("GET, HEAD");
-    const std::string_view* const session = header_of(request, "Once-Session");
+    const std::string_view* const session = header_of(request, "Once-Claim-Session");
     if (path == "/v1/sessions") {
       if (request.method != "POST") return not_allowed("POST");
       if (session != nullptr || !request.body.empty()) throw wrong("a session is opened without a body and a session");
