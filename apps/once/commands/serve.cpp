@@ -34,6 +34,7 @@
 #include "serve/claims.hpp"
 #include "serve/on_demand.hpp"
 #include "serve/place.hpp"
+#include "serve/sessions.hpp"
 #include "settings/access.hpp"
 #include "settings/admin_flags.hpp"
 #include "settings/log.hpp"
@@ -127,14 +128,15 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
         "no server there");
   }
   const sigset_t signals = block_end_signals();
-  // A claim's client has a connection, and the store and the console need some files.
+  // A claim's client has a connection, and so has each session; the store and the console need some files.
   constexpr std::uint64_t others = 64;
   const std::uint64_t files = raise_file_limit();
   if (files < 2 * others) {
     throw Exception(ErrorKind::unavailable, "this process may open only " + std::to_string(files) +
                                                 " files: raise the limit (ulimit -n, LimitNOFILE=)");
   }
-  const std::uint64_t connections = std::min<std::uint64_t>(flags.max_claims + others, files - std::min(files, others));
+  const std::uint64_t sessions = std::min<std::uint64_t>(flags.max_claims, ClaimSessionsOptions().most_open);
+  const std::uint64_t connections = std::min(flags.max_claims + sessions + others, files - others);
   const StoreAccess access = open_access(flags.store, Missing::create);
   require_bytes(access.url);
   require_shared(*access.store, flags.unshared_store);
