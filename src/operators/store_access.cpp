@@ -34,9 +34,8 @@ std::vector<std::string> fetch_result(const StoreAccess& access, Record& record)
   std::vector<std::string> problems;
   if (is_sealed(record)) problems.push_back(sealed_error(record).message);
   if (record.result.placement == Placement::offloaded && access.offload == nullptr) return problems;
-  FetchedResult fetched = wait_for<FetchedResult>([&](Callback<void(FetchedResult)> done) {
-    fetch_result(access.offload, record.result, std::move(done));
-  });
+  FetchedResult fetched = wait_for<FetchedResult>(
+      [&](Callback<void(FetchedResult)> done) { fetch_result(access.offload, record.result, std::move(done)); });
   record.result.bytes = std::move(fetched.result.bytes);
   if (fetched.error) problems.push_back(std::move(fetched.error->message));
   return problems;
