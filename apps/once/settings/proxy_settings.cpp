@@ -849,14 +849,14 @@ ProxySettings settle(const Given& given, const std::vector<GivenRoute>& routes, 
   ProxySettings settings;
   settings.rules.otherwise.policy.emplace();
   apply_all(settings, false, given, given, complaints);
-  SayingWho saying_who(complaints);
-  saying_who.settle(settings, given, given, {});
+  SayingWho principals(complaints);
+  principals.settle(settings, given, given, {});
   for (const GivenRoute& route : routes) {
     ProxySettings own;
     own.rules.otherwise.policy.emplace();
     const Given all = merged(given, route.rules);
     apply_all(own, true, all, route.rules, complaints);
-    saying_who.settle(own, all, route.rules, route.place);
+    principals.settle(own, all, route.rules, route.place);
     settings.rules.routes.push_back({.path = route.path, .options = std::move(own.rules.otherwise)});
   }
   check_inputs(given, routes, settings, complaints);
