@@ -310,7 +310,8 @@ bool WritableFile::reserve(std::uint64_t bytes) {
   const bool is_new = state.pages == 0 || state.page_bytes == 0;  // The log has no commit.
   const std::uint64_t page_bytes = is_new ? number("PRAGMA page_size") : state.page_bytes;
   const std::uint64_t pages = is_new ? number("PRAGMA page_count") : state.pages;
-  const auto needed = static_cast<sqlite3_int64>(pages * page_bytes + growth_bytes + bytes);
+  const std::uint64_t wanted = pages * page_bytes + growth_bytes + bytes;
+  const auto needed = static_cast<sqlite3_int64>(wanted);
   reserved_for_ = bytes;
   sqlite3_int64 size = 0;
   if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size >= needed) return true;
