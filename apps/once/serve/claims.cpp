@@ -852,6 +852,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void give_claim(const OpenPtr& open, Verdict verdict, const std::vector<std::string>& derive,
                   const std::vector<ReplyPtr>& waiting) {
     std::vector<bool> joined;
+    joined.reserve(waiting.size());
     for (const ReplyPtr& reply : waiting) joined.push_back(join(open, reply->sender));
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       if (joined[i]) {
