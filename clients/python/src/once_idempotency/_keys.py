@@ -60,6 +60,7 @@ class _Template(string.Formatter):
         return text if is_plain else json.dumps([template, *self.parts], ensure_ascii=False)
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        text: str
         if format_spec:
             if not isinstance(value, float):
                 key_part(value, self.field)
