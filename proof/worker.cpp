@@ -5,6 +5,7 @@
 //   role=audit      writes down every record that is there, and ends
 //   url, name, history, ledger      the store, who this is, and the two files that it adds lines to
 //   seed, clients, keys, window_ms, began_ns, pause_ms, lease_ms, skew_ms, retention_ms, bug
+//   input_bytes                     how large the records are that drive the store directly
 //   boot                            what SQLite's store takes for the kernel's boot id; empty: the kernel's
 //
 // The keys of a moment follow from the time, so that all processes meet at few keys, and go on to others. Ends with its
@@ -192,6 +193,9 @@ class Worker {
     next.token = next.attempt = 1;
     next.expires_at = Time::max();
     next.result = Result::inlined(name_ + '.' + std::to_string(next_id()));
+    next.input.resize(static_cast<std::size_t>(settings_.number("input_bytes")));
+    for (char& byte : next.input) byte = static_cast<char>(chance.bits());  // Nothing that could be made smaller.
+    next.input_bytes = next.input.size();
     next.revision = next_revision(before == nullptr ? 0 : before->revision, chance.bits());
     const std::uint64_t what = chance.below(100);
     const Seen condition = before == nullptr ? Seen{} : Seen{before->owner, before->revision};
