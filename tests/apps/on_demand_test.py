@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import stat
@@ -227,6 +228,22 @@ class Ends(OnDemandCase):
         client.close()
         self.assertEqual(done.wait(), 0)
         wait_until(lambda: not alive(pid), "it has ended")
+
+
+    def test_one_whose_store_was_replaced_gives_way(self):
+        folder = self.path("data")
+        for lose in (lambda: folder.rename(self.path("before")), lambda: [file.unlink() for file in folder.glob("once.db*")]):
+            folder.mkdir()
+            path = self.up("--store", f"sqlite:{folder}/once.db")
+            pid = self.pid_of(path)
+            self.claim(path, "a")  # Nobody can finish it.
+            lose()
+            wait_until(lambda pid=pid: not alive(pid), "it has ended")
+            folder.mkdir(exist_ok=True)
+            self.assertEqual(self.up("--store", f"sqlite:{folder}/once.db"), path)
+            self.complete(path, self.claim(path, "b"))
+            os.kill(self.pid_of(path), signal.SIGTERM)
+            shutil.rmtree(folder)
 
 
 class Names(OnDemandCase):

@@ -38,6 +38,7 @@
 #include "settings/access.hpp"
 #include "settings/admin_flags.hpp"
 #include "settings/log.hpp"
+#include "stores/url.hpp"
 
 namespace once::cli {
 
@@ -111,6 +112,14 @@ sigset_t block_end_signals() {
   return signals;
 }
 
+// Which file a SQLite store is. Nothing for other stores, and for one that may have moved away from its file.
+std::optional<std::pair<dev_t, ino_t>> file_of(const std::string& store_url) {
+  const stores::Url url(store_url);
+  struct stat found {};
+  if (url.scheme() != "sqlite" || url.has("moves_to") || stat(url.path().c_str(), &found) != 0) return std::nullopt;
+  return std::pair(found.st_dev, found.st_ino);
+}
+
 int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   const proxy::Address address = on_demand == nullptr
                                      ? address_of(flags)
@@ -160,8 +169,13 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   ClaimsOptions claims_options{.most_open = flags.max_claims};
   if (on_demand != nullptr) {
     claims_options.idle = on_demand->idle;
-    claims_options.on_idle = [] {
-      say("nobody has used it for a while, and no claim is open: ending");
+    if (const auto file = file_of(access.url)) {
+      claims_options.is_store_gone = [file, url = access.url] { return file_of(url) != file; };
+    }
+    claims_options.on_end = [is_gone = claims_options.is_store_gone] {
+      say(is_gone && is_gone()
+              ? "the store's file was deleted or replaced, so that this server can serve nobody: ending"
+              : "nobody has used it for a while, and no claim is open: ending");
       kill(getpid(), SIGTERM);  // It waits for that.
     };
   }

@@ -430,7 +430,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     sessions_.stop();
   }
 
-  // Drops the handles of silent clients, until stop().
+  // Drops the handles of silent clients, until stop(), or until the server ends by itself.
   void watch() {
     std::unique_lock lock(mutex_);
     while (!ending_) {
@@ -451,14 +451,14 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       }
       for (const OpenPtr& open : silent) forget(*open);
       dropped_ += silent.size();
-      const bool ends = is_idle(now);
-      if (ends) ending_ = true;  // Nobody's request is under way, and none is begun.
+      const bool is_unused = is_idle(now);
+      if (is_unused) ending_ = true;  // Nobody's request is under way, and none is begun.
       lock.unlock();
       silent.clear();
       doubtful.clear();  // Before: the newest handle has the claim.
       for (auto& [id, sender] : again) look_again(id, std::move(sender));
       sessions_.look();
-      if (ends) options_.on_idle();
+      if (is_unused || (options_.is_store_gone && options_.is_store_gone())) return options_.on_end();
       lock.lock();
     }
   }

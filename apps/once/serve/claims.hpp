@@ -22,7 +22,8 @@ struct ClaimsOptions {
   std::size_t most_open = 10'000;  // Claims at a time. Further ones are refused.
   Millis max_wait{600'000};        // The longest `wait_ms`.
   Millis idle{0};                  // After so long without a request and an open claim, it stops by itself. 0: never.
-  std::function<void()> on_idle = {};  // Called once, by a thread of its own, after that. Must not throw.
+  std::function<bool()> is_store_gone = {};  // Asked now and then. After true it stops by itself, too. Must not throw.
+  std::function<void()> on_end = {};         // Called once, by a thread of its own, after one of these. Must not throw.
 };
 
 // Keeps the handles of claims while their clients live. A client shows that it does by any request about the claim, at
