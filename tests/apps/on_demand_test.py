@@ -229,7 +229,6 @@ class Ends(OnDemandCase):
         self.assertEqual(done.wait(), 0)
         wait_until(lambda: not alive(pid), "it has ended")
 
-
     def test_one_whose_store_was_replaced_gives_way(self):
         folder = self.path("data")
         for lose in (lambda: folder.rename(self.path("before")), lambda: [file.unlink() for file in folder.glob("once.db*")]):

@@ -112,14 +112,6 @@ sigset_t block_end_signals() {
   return signals;
 }
 
-// Which file a SQLite store is. Nothing for other stores, and for one that may have moved away from its file.
-std::optional<std::pair<dev_t, ino_t>> file_of(const std::string& store_url) {
-  const stores::Url url(store_url);
-  struct stat found {};
-  if (url.scheme() != "sqlite" || url.has("moves_to") || stat(url.path().c_str(), &found) != 0) return std::nullopt;
-  return std::pair(found.st_dev, found.st_ino);
-}
-
 int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   const proxy::Address address = on_demand == nullptr
                                      ? address_of(flags)
@@ -169,13 +161,16 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   ClaimsOptions claims_options{.most_open = flags.max_claims};
   if (on_demand != nullptr) {
     claims_options.idle = on_demand->idle;
-    if (const auto file = file_of(access.url)) {
-      claims_options.is_store_gone = [file, url = access.url] { return file_of(url) != file; };
+    // Not where the store may have moved away from its file.
+    if (const stores::Url url(access.url); url.scheme() == "sqlite" && !url.has("moves_to")) {
+      const auto file = [path = url.path()] {
+        struct stat found {};
+        return stat(path.c_str(), &found) == 0 ? std::pair(found.st_dev, found.st_ino) : std::pair<dev_t, ino_t>();
+      };
+      claims_options.is_store_gone = [file, opened = file()] { return file() != opened; };
     }
-    claims_options.on_end = [is_gone = claims_options.is_store_gone] {
-      say(is_gone && is_gone()
-              ? "the store's file was deleted or replaced, so that this server can serve nobody: ending"
-              : "nobody has used it for a while, and no claim is open: ending");
+    claims_options.on_end = [](std::string_view why) {
+      say(std::string(why) + ": ending");
       kill(getpid(), SIGTERM);  // It waits for that.
     };
   }

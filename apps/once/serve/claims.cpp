@@ -458,7 +458,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       doubtful.clear();  // Before: the newest handle has the claim.
       for (auto& [id, sender] : again) look_again(id, std::move(sender));
       sessions_.look();
-      if (is_unused || (options_.is_store_gone && options_.is_store_gone())) return options_.on_end();
+      if (is_unused) return options_.on_end("nobody has used it for a while, and no claim is open");
+      if (options_.is_store_gone && options_.is_store_gone()) {
+        return options_.on_end("the store's file was deleted or replaced, so that this server can serve nobody");
+      }
       lock.lock();
     }
   }

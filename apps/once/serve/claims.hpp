@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include <once/callback.hpp>
@@ -23,7 +24,7 @@ struct ClaimsOptions {
   Millis max_wait{600'000};        // The longest `wait_ms`.
   Millis idle{0};                  // After so long without a request and an open claim, it stops by itself. 0: never.
   std::function<bool()> is_store_gone = {};  // Asked now and then. After true it stops by itself, too. Must not throw.
-  std::function<void()> on_end = {};         // Called once, by a thread of its own, after one of these. Must not throw.
+  std::function<void(std::string_view why)> on_end = {};  // Called once, by a thread of its own. Must not throw.
 };
 
 // Keeps the handles of claims while their clients live. A client shows that it does by any request about the claim, at
