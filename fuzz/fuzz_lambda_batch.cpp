@@ -34,7 +34,7 @@ void require(bool condition) {
 void taken_apart(std::string_view event) {
   std::pmr::monotonic_buffer_resource arena;
   try {
-    for (const once::lambda::EventRecord& record : once::lambda::event_records(event, arena, "anything")) {
+    for (const once::lambda::EventRecord& record : once::lambda::event_records(event, arena, "anything").records) {
       const json::Value alone = json::parse(record.text, lenient, arena, "the record");
       require(json::written(alone) == json::written(record.lenient));
     }
