@@ -34,11 +34,13 @@ NoFileSizeSignal::NoFileSizeSignal() noexcept {
 }
 
 NoFileSizeSignal::~NoFileSizeSignal() {
+  const int error = errno;  // Why a write failed.
   const sigset_t set = file_size_signal();
   constexpr timespec at_once{};
   // Ours is taken. One that was there before stays.
   if (!was_pending_) sigtimedwait(&set, nullptr, &at_once);
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+  errno = error;
 }
 
 std::optional<std::uint64_t> file_size_limit() noexcept {

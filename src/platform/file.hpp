@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,7 +15,7 @@
 
 namespace once {
 
-// A file descriptor that is closed once.
+// A file descriptor that is closed once. Closing it leaves errno as it was.
 class Fd {
  public:
   Fd() = default;
@@ -32,7 +33,9 @@ class Fd {
   explicit operator bool() const noexcept { return fd_ >= 0; }
   int release() noexcept { return std::exchange(fd_, -1); }
   void reset(int fd = -1) noexcept {
+    const int error = errno;  // Why what was done with the file failed.
     if (fd_ >= 0) close(fd_);
+    errno = error;
     fd_ = fd;
   }
 
@@ -45,7 +48,8 @@ class Fd {
 bool set_mode_and_owner(int fd, unsigned mode, const struct stat& model) noexcept;
 
 // While it lives, a write of this thread beyond RLIMIT_FSIZE only fails (EFBIG). Otherwise the kernel sends the thread
-// SIGXFSZ too, which ends the process, and a library must not change what signals do in a program.
+// SIGXFSZ too, which ends the process, and a library must not change what signals do in a program. Its end leaves errno
+// as it was.
 class NoFileSizeSignal {
  public:
   NoFileSizeSignal() noexcept;
