@@ -187,6 +187,7 @@ struct Counts {
   std::uint64_t overdue = 0;                // is_overdue(): running, lapsed or released.
   std::optional<Time> oldest_overdue = {};  // expected_until of the one that should have ended first.
   std::optional<Time> oldest_lapsed = {};   // lease_until of the one that lapsed first.
+  std::uint64_t lapsed_on_hold = 0;         // Of the lapsed ones: those that become unknown, and are not run again.
 
   [[nodiscard]] std::uint64_t of(Standing standing) const { return by_standing.at(static_cast<std::size_t>(standing)); }
 };

@@ -504,7 +504,10 @@ void count(const Record& record, Time now, Counts& counts) {
   if (record.created_at != Time{}) earlier(counts.oldest_created, record.created_at);
   if (is == Standing::unknown) earlier(counts.oldest_unknown, record.finished_at);
   if (is == Standing::failed) earlier(counts.oldest_failed, record.finished_at);
-  if (is == Standing::lapsed) earlier(counts.oldest_lapsed, record.lease_until);
+  if (is == Standing::lapsed) {
+    earlier(counts.oldest_lapsed, record.lease_until);
+    if (record.on_lapse == OnLapse::hold) counts.lapsed_on_hold += 1;
+  }
   if (is_overdue(record, now)) {
     counts.overdue += 1;
     earlier(counts.oldest_overdue, record.expected_until);

@@ -1062,6 +1062,17 @@ class Doctor(Operators):
         for line in ("problem  unknown", "problem  lapsed", "once ls --state unknown", "once sweep"):
             self.assertIn(line, text)
 
+    def test_what_happens_to_lapsed_operations(self):
+        self.crashed("c")
+        self.crashed("held", "--on-lapse", "hold")
+        said = self.once("doctor").stdout.decode()
+        self.assertIn("the next caller makes 1 unknown, which are on hold, and takes each other one over", said)
+        self.once("rm", "--key", "c", "--reason", "test")
+        self.assertIn("the next caller makes each unknown, as they are on hold", self.once("doctor").stdout.decode())
+        self.once("rm", "--key", "held", "--reason", "test")
+        self.crashed("later")
+        self.assertIn("the next caller takes each over", self.once("doctor").stdout.decode())
+
     def test_what_should_have_ended(self):
         self.running("late", "--expect", "1ms")
         self.running("early", "--expect", "1h")
@@ -1140,13 +1151,21 @@ class Restoring(Case):
 
         work = "once run --key k -- sh -c 'echo x >>ran; echo done'"
         self.assertEqual(as_user(self.SERVICE, work), "done\n")
-        backup, move, copy, look = commands
+        backup, copy, move, look = commands
+        for early in (copy, move):  # There is nothing to restore yet, and the store stays.
+            with self.assertRaises(AssertionError):
+                as_user(restorer, early)
         as_user(restorer, backup)
         as_user(self.SERVICE, "once run --key later -- true")
-        as_user(restorer, move)
         as_user(restorer, copy)
+        as_user(restorer, move)
         shown = as_user(restorer, look)
         self.assertIn("fine     integrity", shown)
+        lost = sorted(file.name for file in (folder / "lost").iterdir())
+        as_user(restorer, copy)  # Once more: what was lost is not lost again.
+        with self.assertRaises(AssertionError):
+            as_user(restorer, move)
+        self.assertEqual(sorted(file.name for file in (folder / "lost").iterdir()), lost)
         owner = (folder / "once.db").stat()
         self.assertEqual((owner.st_uid, owner.st_gid, oct(owner.st_mode & 0o777)), (self.SERVICE, self.SERVICE, "0o600"))
         self.assertEqual(as_user(self.SERVICE, work), "done\n")  # A replay.

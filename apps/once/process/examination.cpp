@@ -141,7 +141,7 @@ class Examination {
     if (space->is_out_of_names()) text += ", but no more files can be made (df -i)";
     if (space->is_full()) return add(Grade::problem, name, text + ": " + consequence);
     add(space->is_low() ? Grade::note : Grade::fine, name,
-        text + (space->is_low() ? ": make room. To remove expired records: once sweep" : ""));
+        text + (space->is_low() ? ": make room. once sweep frees room for new records only" : ""));
   }
 
   // A full disk is why a file may not be opened: SQLite makes files beside it.
@@ -420,7 +420,8 @@ class Examination {
     if (const auto lapsed = number(operate::Standing::lapsed); lapsed > 0) {
       add(Grade::problem, "lapsed",
           std::to_string(lapsed) + " started and not finished, the oldest lapsed " +
-              relative(*counts_.oldest_lapsed, now) + ": the next caller takes each over (see once ls --state lapsed)");
+              relative(*counts_.oldest_lapsed, now) + ": the next caller " + fate_of_lapsed(lapsed) +
+              " (see once ls --state lapsed)");
     }
     if (counts_.overdue > 0) {
       add(Grade::problem, "overdue",
@@ -431,6 +432,14 @@ class Examination {
       add(Grade::note, "expired", std::to_string(expired) + " still take room: remove them with once sweep");
     }
     return error ? exit_corrupt : exit_ok;
+  }
+
+  // What the next call of a lapsed operation does.
+  [[nodiscard]] std::string fate_of_lapsed(std::uint64_t lapsed) const {
+    if (counts_.lapsed_on_hold == 0) return "takes each over";
+    if (counts_.lapsed_on_hold == lapsed) return "makes each unknown, as they are on hold";
+    return "makes " + std::to_string(counts_.lapsed_on_hold) +
+           " unknown, which are on hold, and takes each other one over";
   }
 
   // The newest of the results that are kept outside the store, as far as they are small enough to be read now.
