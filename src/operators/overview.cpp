@@ -53,6 +53,7 @@ Json store_json(const std::string& name, const StoreHealth& health) {
   json["about_records"] = health.about_records ? Json(*health.about_records) : Json(nullptr);
   json["bytes"] = health.bytes ? Json(*health.bytes) : Json(nullptr);
   json["free_bytes"] = health.free_bytes ? Json(*health.free_bytes) : Json(nullptr);
+  json["refusal"] = health.refusal ? Json(health.refusal->message) : Json(nullptr);
   json["error"] = health.error ? Json(health.error->message) : Json(nullptr);
   return json;
 }

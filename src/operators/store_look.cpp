@@ -76,8 +76,8 @@ struct StoreLook::Shared {
   mutable std::mutex mutex;  // Guards the following members.
   std::condition_variable news;
   bool ending = false;
-  bool asking = false;                                   // A request has no answer yet.
-  std::optional<std::variant<ListPage, Answer>> answer;  // Of the last request.
+  bool asking = false;                                                         // A request has no answer yet.
+  std::optional<std::variant<ListPage, Answer, std::optional<Error>>> answer;  // Of the last request.
 
   std::optional<StoreCounts> counts;
   StoreFigures figures;  // Meaningful if there are counts.
@@ -120,6 +120,21 @@ struct StoreLook::Shared {
     return got;
   }
 
+  // False: there was no answer yet.
+  static bool try_a_write(const std::shared_ptr<Shared>& shared, Steady::time_point until, StoreHealth& health) {
+    const StoreLookOptions& options = shared->options;
+    if (health.error || options.probes_as.empty() || options.store->capabilities().expires_itself) return true;
+    auto failure = ask<std::optional<Error>>(shared, until, [&](Callback<void(std::optional<Error>)> done) {
+      operate::probe(*options.store, *options.clock, *system_random(), options.probes_as, std::move(done));
+    });
+    if (failure) {
+      health.refusal = *std::move(failure);
+    } else {
+      health.refusal = Error{ErrorKind::unavailable, options.store->name() + " has not answered a write"};
+    }
+    return failure.has_value();
+  }
+
   // Asks for a record that does not exist. False: there was no answer yet, so nothing else can be asked.
   static bool look_at_health(const std::shared_ptr<Shared>& shared, Steady::time_point until) {
     const StoreLookOptions& options = shared->options;
@@ -151,9 +166,10 @@ struct StoreLook::Shared {
         health.bytes = size->bytes;
       }
     }
+    const bool answered = answer.has_value() && try_a_write(shared, until, health);
     const std::lock_guard lock(shared->mutex);
     if (!shared->ending) shared->health = std::move(health);
-    return answer.has_value();
+    return answered;
   }
 
   static void look(const std::shared_ptr<Shared>& shared) {

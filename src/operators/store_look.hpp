@@ -44,6 +44,9 @@ struct StoreLookOptions {
   Millis refresh_pause{5'000};  // The least pause between looks that refresh() brings forward.
   // Asked at each look, if the store has answered; may block. Empty: nobody but SQLite tells.
   std::function<std::optional<StoreSize>()> size = {};
+  // Each look also tries whether the store takes new operations, as operate::probe() does, with this Record::holder.
+  // Not done if it is empty, or if the store is charged for writes (StoreCapabilities::expires_itself).
+  std::string probes_as = {};
   std::shared_ptr<Clock> clock = system_clock();
 };
 
@@ -65,6 +68,7 @@ struct StoreFigures {
 struct StoreHealth {
   std::optional<Time> asked_at = {};                     // By this host's clock. Empty: never.
   std::optional<Error> error = {};                       // Of that question. unavailable, if there was no answer.
+  std::optional<Error> refusal = {};                     // Why the store takes no new operations, as far as is known.
   std::optional<std::chrono::nanoseconds> latency = {};  // From question to answer.
   std::optional<Millis> clock_ahead = {};                // The store's clock against this host's, ...
   Millis clock_error{0};                                 // ... give or take this. Empty: it tells no time.

@@ -159,6 +159,23 @@ TEST_F(Overview, AStoreThatIsDownSaysWhyAndItsGaugesAreNotKnown) {
   EXPECT_EQ(found["gauges"]["unknown"], nothing);
 }
 
+TEST_F(Overview, SaysWhenTheStoreTakesNoNewOperations) {
+  const StoreLookOptions options{.store = store, .interval = hours(1), .probes_as = "the test"};
+  const json fine = looked(options, has_gauges)["stores"][0];
+  EXPECT_EQ(fine["answers"], true);
+  EXPECT_TRUE(fine["refusal"].is_null());
+  EXPECT_EQ(blocking::list(*store, {}).records.size(), 0U);
+  store->set_plan([](const once::testing::StoreCall& call) {
+    return once::testing::Fault{.kind = call.is_write() ? once::testing::Fault::Kind::unavailable
+                                                        : once::testing::Fault::Kind::none};
+  });
+  const json full = looked(options, has_gauges)["stores"][0];
+  EXPECT_EQ(full["answers"], true);
+  EXPECT_THAT(full["refusal"].get<std::string>(), ::testing::HasSubstr("a record could not be written"));
+  // Who only reads does not try.
+  EXPECT_TRUE(looked({.store = store, .interval = hours(1)}, has_gauges)["stores"][0]["refusal"].is_null());
+}
+
 TEST_F(Overview, HoweverManyLookTheStoreIsAskedByOne) {
   make("u", [](Record& record) { record.state = State::unknown; });
   StoreLook look({.store = store, .interval = hours(1), .refresh_pause = hours(1)});

@@ -36,12 +36,13 @@ function Rate({ value, seconds, title, means, alarm }) {
 const low_bytes = 64 * 1024 * 1024;  // As once doctor: soon new operations are refused.
 
 function Store({ store }) {
-  const state = store.answers === null ? "is not asked" : store.answers ? "answers" : "does not answer";
+  const [state, sign] = store.answers === null ? ["is not asked", "lapsed"] : !store.answers ? ["does not answer", "failed"]
+    : store.refusal ? ["takes no new operations", "failed"] : ["answers", "completed"];
+  const why = store.error ?? store.refusal;
   return html`<tr>
     <th scope="row" class="mono">${plain(store.name)}</th>
-    <td><span class=${`state is-${store.answers === null ? "expired" : store.answers ? "completed" : "failed"}`}>
-      <${Icon} name=${store.answers === null ? "lapsed" : store.answers ? "completed" : "failed"} />${state}</span>
-      ${store.error && html`<span class="mono wrap"> ${plain(store.error)}</span>`}</td>
+    <td><span class=${`state is-${sign === "lapsed" ? "expired" : sign}`}><${Icon} name=${sign} />${state}</span>
+      ${why && html`<span class="mono wrap"> ${plain(why)}</span>`}</td>
     <td class="right">${store.latency_ms === null ? "not known" : `${store.latency_ms.toFixed(store.latency_ms < 10 ? 1 : 0)} ms`}</td>
     <td class="right">${store.clock_ahead_ms === null ? "not known"
       : `${store.clock_ahead_ms > 0 ? "+" : ""}${count(store.clock_ahead_ms)} ms ± ${count(store.clock_error_ms)}`}</td>

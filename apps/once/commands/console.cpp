@@ -133,7 +133,8 @@ int console(const ConsoleFlags& flags) {
   if (!flags.audit_log.empty()) audit.emplace(flags.audit_log);
   const AdminToken no_token("", "--admin-token-file");
   Console console(no_token, {.by_links = true, .audit = audit ? &*audit : nullptr, .host = host});
-  Upkeep upkeep(access, interval, flags.read_only ? Millis{0} : sweeps);
+  Upkeep upkeep(access, interval, flags.read_only ? Millis{0} : sweeps,
+                flags.read_only ? std::string() : who() + " once console");
   // The questions of `operators` use it, and end with them.
   const std::unique_ptr<Asking> asking = asking_of(flags, access);
   Operators operators(access, no_token, overview_sources(upkeep.look(), nullptr), &console);

@@ -177,8 +177,10 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   Claims claims(engine, std::move(claims_options));
   std::optional<StoreLook> look;
   if (!flags.admin.address.empty() && stats_interval > Millis{0}) {
-    look.emplace(
-        StoreLookOptions{.store = access.store, .interval = stats_interval, .size = size_of_server(access.url)});
+    look.emplace(StoreLookOptions{.store = access.store,
+                                  .interval = stats_interval,
+                                  .size = size_of_server(access.url),
+                                  .probes_as = who() + " once serve"});
   }
   std::optional<Sweeper> sweeper;
   if (sweeps > Millis{0}) {

@@ -299,7 +299,7 @@ class Sqs {
     const Millis waits = poller.receive_wait + Millis{5'000};
     sqs::Poller the_poller(engine, sqs_client(options_, waits), sqs_client(options_, Millis{0}), std::move(poller),
                            std::move(work));
-    Upkeep upkeep(access, options_.admin.address.empty() ? Millis{0} : stats_interval, sweeps);
+    Upkeep upkeep(access, options_.admin.address.empty() ? Millis{0} : stats_interval, sweeps, who() + " once sqs");
     AdminPort admin(
         options_.admin, access, engine,
         [&] { return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() + upkeep.text(); },

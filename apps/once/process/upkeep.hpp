@@ -16,8 +16,8 @@ namespace once::cli {
 
 class Upkeep {
  public:
-  // An interval of 0: never. `max_scopes`: as in StoreLookOptions.
-  Upkeep(const StoreAccess& access, Millis look_interval, Millis sweep_interval,
+  // An interval of 0: never. `probes_as`, `max_scopes`: as in StoreLookOptions.
+  Upkeep(const StoreAccess& access, Millis look_interval, Millis sweep_interval, std::string probes_as,
          std::size_t max_scopes = StoreCounts::usual_scopes);
 
   [[nodiscard]] StoreLook* look() noexcept { return look_ ? &*look_ : nullptr; }  // Null: there is none.
