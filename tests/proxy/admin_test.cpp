@@ -115,6 +115,25 @@ TEST_F(ReadinessTest, NeedsAStoreThatTakesWrites) {
   EXPECT_EQ(blocking::list(*store, {}).records.size(), 0U);
 }
 
+class Moving final : public once::testing::ForwardingStore {
+ public:
+  Moving() : ForwardingStore(stores::make_memory_store()) {}
+  [[nodiscard]] std::string name() const override { return is_moved ? "new" : "old"; }
+  std::atomic<bool> is_moved = false;
+};
+
+// As after a move: what was learned about the old store says nothing about the new one.
+TEST_F(ReadinessTest, AnotherStoreIsTriedAtOnce) {
+  const auto moving = std::make_shared<Moving>();
+  start_with(moving);
+  writes_fail = true;
+  EXPECT_EQ(page("/readyz").status(), 503U);
+  writes_fail = false;
+  EXPECT_EQ(page("/readyz").status(), 503U);
+  moving->is_moved = true;
+  EXPECT_EQ(page("/readyz").status(), 200U);
+}
+
 TEST_F(ReadinessTest, OneProbeServesAllWhoAsk) {
   start_with();
   write_delay_ms = 3'000;

@@ -42,8 +42,11 @@ Task<void> probe_writes(Loop& loop, AdminPages& pages) {
     co_await completion<bool>(loop, wait);
     co_return;
   }
-  if (probe.ended_at && engine.clock->uptime() - *probe.ended_at < probe_interval) co_return;
+  std::string store = engine.store->name();
+  const bool is_known = probe.ended_at && engine.clock->uptime() - *probe.ended_at < probe_interval;
+  if (is_known && probe.store == store) co_return;
   probe.is_running = true;
+  probe.store = std::move(store);
   using Failure = std::optional<Error>;
   auto start = [&](Callback<void(Failure)> done) {
     operate::probe(*engine.store, *engine.clock, *engine.random, engine.holder, std::move(done));

@@ -29,6 +29,7 @@ inline constexpr Millis most_admin_patience{5'000};
 struct WriteProbe {
   bool is_running = false;
   std::optional<Uptime> ended_at = {};             // By the engine's clock.
+  std::string store = {};                          // Its name. After a move it is another one.
   std::string refusal = {};                        // Why it failed, or "".
   std::vector<Callback<void(bool)>> waiting = {};  // Those who asked while it ran.
 };
