@@ -125,6 +125,17 @@ class Config(ProxyCase):
             self.assertRegex(line, f"^once: proxy.toml:{said}")
         shown = json.loads(self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--json"), 64).stdout)
         self.assertEqual((shown["valid"], len(shown["complaints"]), shown["complaints"][0]["line"]), (False, len(lines), 5))
+        # Beside what is wrong without a look at them, too.
+        self.write(*settings, 'admin-token-file = "nowhere.token"', 'wait = "1"')
+        self.assertEqual([each["line"] for each in json.loads(
+            self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--json"), 64).stdout)["complaints"]], [5, 6])
+        self.path("kms.keys").write_text("2026-12 kms:AQIDAHh2 arn:aws:kms:eu-central-1:111122223333:key/1234\n")
+        self.path("bad.keys").write_text("2026-12 short\n")
+        for keys, said in (("gone.keys", b"store: the seal keys in gone.keys cannot be read: No such"), ("bad.keys", b"store: bad.keys")):
+            self.write(*settings, 'store = "sqlite:once.db?seal=' + keys + '"')
+            self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 64, b"", b"once: proxy.toml:5:9: " + said)
+        self.write(*settings, 'store = "sqlite:once.db?seal=kms.keys"')
+        self.expect(self.once("proxy", "--config", "proxy.toml", "--check"), 0)
         self.expect(self.once("proxy", "--config", "proxy.toml", "--check", "--no-files"), 0)
         own = ('upstream = "https://pay:9000"', "no-principal = true")
         self.write(f'listen = "unix:{self.dir}/gone/once.sock"', *own)
@@ -218,7 +229,7 @@ class Config(ProxyCase):
         with self.path("proxy.toml").open("a") as file:
             file.write('threads = 3\n[[route]]\npath = "/charges"\noptional-key = false\n')
         self.assertEqual(self.hang_up(process), ["once: restart the proxy to change threads\n",
-                                                  "once: reloaded, with 1 routes; changed: routes\n"])
+                                                  "once: reloaded, with 1 route; changed: routes\n"])
         self.assertEqual(self.ask("/charges"), "400")
         self.assertEqual([line["status"] for line in self.log(1)], [400])
         # A bad file changes nothing.
@@ -254,11 +265,11 @@ class Config(ProxyCase):
         self.path("proxy.toml").write_text(text.replace("# more", word + "\n" + change))
         self.assertEqual(self.hang_up(process)[1:], [
             "once: the file accepts this (accept-key-change): retries of operations that ran before the reload run again\n",
-            "once: reloaded, with 1 routes; changed: routes, settings (accept-key-change)\n"])
+            "once: reloaded, with 1 route; changed: routes, settings (accept-key-change)\n"])
         self.assertEqual(self.ask("/charges", *key), "201")
         self.assertEqual(len(self.service.ledger), 2)
         # With the same word in it, nothing more changes.
-        self.assertEqual(self.hang_up(process), ["once: reloaded, with 1 routes; nothing changed\n"])
+        self.assertEqual(self.hang_up(process), ["once: reloaded, with 1 route; nothing changed\n"])
 
     def test_what_runs_keeps_its_rules(self):
         process = self.start_with("answer-limit = '1KiB'", "optional-key = true")

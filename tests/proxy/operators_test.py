@@ -273,7 +273,6 @@ class Operators(ProxyCase):
         tokens = self.path("tokens")
         self.admin = 0
         token = self.play(self.example(4).replace("/etc/once/admin-tokens", str(tokens)) + 'printf %s "$token"')
-        tokens.chmod(0o600)
         self.admin_proxy("--admin-token-file", tokens)
         self.assertEqual(self.api("/v1/records")[0], 401)
         self.assertEqual(self.api("/v1/records", "-H", f"Authorization: Bearer {token}")[0], 200)

@@ -124,7 +124,7 @@ Reading read_proxy(const ProxyCommand& command) {
 
 int check_settings(const ProxyCommand& command) {
   Reading reading = read_proxy(command);
-  if (reading.complaints.empty() && !command.no_files) {
+  if (!reading.inputs.given.empty() && !command.no_files) {
     check_files(reading.inputs.given, reading.settings, reading.complaints);
     std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
   }
@@ -232,7 +232,8 @@ class Reloading {
 
   void report(const std::string& what, ReloadInputs inputs) {
     const std::string changed = changes(inputs_, inputs);
-    say(what + ", with " + std::to_string(inputs.routes.size()) + " routes; " +
+    const std::size_t routes = inputs.routes.size();
+    say(what + ", with " + std::to_string(routes) + (routes == 1 ? " route; " : " routes; ") +
         (changed.empty() ? "nothing changed" : "changed: " + changed));
     inputs_ = std::move(inputs);
   }
@@ -292,7 +293,8 @@ int run_proxy(const ProxyCommand& command) {
   const StoreAccess access = open_access(settings.store, Missing::create);
   require_shared(*access.store, settings.unshared_store);
   // No scopes here and below: they tell who the client is.
-  Upkeep upkeep(access, settings.proxy.admin ? settings.stats_interval : Millis{0}, settings.sweep_interval, 0);
+  Upkeep upkeep(access, settings.proxy.admin ? settings.stats_interval : Millis{0}, settings.sweep_interval,
+                who() + " once proxy", 0);
   settings.proxy.more_metrics = [&upkeep] { return upkeep.text(); };
   RecentEvents recent;
   std::optional<AuditLog> audit;

@@ -10,9 +10,11 @@
 
 #include <once/error.hpp>
 #include <once/platform/environment.hpp>
+#include <once/seal.hpp>
 
 #include "operators/admin_token.hpp"
 #include "output/report.hpp"
+#include "stores/url.hpp"
 #include "tls/context.hpp"
 
 namespace once::cli {
@@ -126,12 +128,17 @@ void check_files(const Given& given, const ProxySettings& settings, std::vector<
   if (!settings.proxy.listen.socket.empty()) require_folder("listen", settings.proxy.listen.socket);
   if (settings.access_log != "-" && settings.access_log != "none") require_folder("access-log", settings.access_log);
   if (!settings.audit_log.empty()) require_folder("audit-log", settings.audit_log);
-  constexpr std::string_view sqlite = "sqlite:";
-  const std::string_view url = settings.store.url;
-  if (url.starts_with(sqlite) && url.find("create_directories=1") == std::string_view::npos &&
-      url.find('%') == std::string_view::npos) {
-    require_folder("store", url.substr(sqlite.size(), url.find('?') - sqlite.size()));
-  }
+  const std::string url = settings.store.url.empty() ? variable("ONCE_STORE") : settings.store.url;
+  attempt("store", [&] {
+    if (url.empty()) return;  // The file of this user is made at the start.
+    stores::Url store(url);
+    if (store.scheme() == "sqlite" && !store.flag("create_directories").value_or(false)) {
+      require_folder("store", store.path());
+    }
+    // A key service is not asked.
+    const auto unasked = [](const WrappedSealKey& wrapped) { return SealKey{.id = wrapped.id, .bytes = {1}}; };
+    if (const auto keys = store.take_text("seal")) read_seal_keys(*keys, unasked);
+  });
   const bool finishes =
       settings.rules.otherwise.service_finish ||
       std::ranges::any_of(settings.rules.routes, [](const http::Route& route) { return route.options.service_finish; });
