@@ -2,6 +2,7 @@
 goes on while its package is replaced; both units do their work under systemd; a program is built with the library; all
 is removed, and the records stay. Needs root, mmdebstrap, systemd-nspawn, and Debian's mirror as apt has it here."""
 import contextlib
+import hashlib
 import http.server
 import json
 import pathlib
@@ -146,6 +147,14 @@ class Bare(unittest.TestCase):
             self.assertEqual(changed, 1, setting)
         settings = self.root / "etc/once"
         (settings / "sqs").mkdir(parents=True)
+        # As docs/install.md passes a file that only root may read.
+        tokens = settings / "admin-tokens"
+        tokens.touch(0o600)
+        tokens.write_text(f"alice operator {hashlib.sha256(b'a-secret-of-alice').hexdigest()}\n")
+        example = 'admin-token-file = "/run/credentials/once-proxy.service/admin-tokens"\n' + example
+        more = self.root / "etc/systemd/system/once-proxy.service.d/secrets.conf"
+        more.parent.mkdir()
+        more.write_text("[Service]\nLoadCredential=admin-tokens:/etc/once/admin-tokens\n")
         (settings / "proxy.toml").write_text(example)
 
         with emulator.running() as endpoint:
@@ -184,6 +193,8 @@ class Bare(unittest.TestCase):
                 self.assertEqual(access.read_text().count("\n"), 3)
                 metrics = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=30).read().decode()
                 self.assertRegex(metrics, r"(?m)^process_start_time_seconds [1-9]")
+                asked = urllib.request.Request(f"http://127.0.0.1:{admin}/v1/overview", headers={"Authorization": "Bearer a-secret-of-alice"})
+                self.assertTrue(json.load(urllib.request.urlopen(asked, timeout=30))["stores"][0]["answers"])
                 effects = self.root / "var/lib/once-sqs/effects"
                 worked_on = [f"{order} --really" for order in orders[:2]]
                 wait_for(lambda: sorted(effects.read_text().splitlines()) == worked_on,
