@@ -232,7 +232,10 @@ class Move {
     throw Exception(ErrorKind::unavailable, "another once copy changes the same stores. Run it again");
   }
   [[noreturn]] void not_its_target(const GateMark& from) const {
-    refuse(from_.name() + " moves to another store, " + from.other + ", and not to " + to_.name() +
+    const bool was_replaced = from.other == to_.name();  // Emptied, or made anew under its name.
+    refuse(from_.name() + " moves to another store, " +
+           (was_replaced ? "which had the name " + from.other + " and is no longer there"
+                         : from.other + ", and not to " + to_.name()) +
            ". Nothing was changed");
   }
 

@@ -165,7 +165,8 @@ int copy(const CopyCommand& options) {
     case Moved::Kind::running:
       break;
   }
-  std::string text = std::to_string(moved.live_count) + " operations still run in " + from_name +
+  std::string text = std::to_string(moved.live_count) +
+                     (moved.live_count == 1 ? " operation still runs in " : " operations still run in ") + from_name +
                      ", which begins no others. Run the same command again to go on, or with --undo";
   nlohmann::ordered_json live = nlohmann::ordered_json::array();
   for (const Record& record : moved.live) {
