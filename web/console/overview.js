@@ -71,7 +71,7 @@ export function Overview({ poll }) {
     <section aria-labelledby="rates">
       <h2 id="rates">This process ${rates && html`<span class="muted">in the last ${duration(rates.seconds * 1000)}</span>`}</h2>
       ${rates ? html`<dl class="rates">
-        <${Rate} title="Ran" value=${rates.ran} means="calls whose work ran" />
+        <${Rate} title="Ran" value=${rates.ran} means="calls with a claim that ended" />
         <${Rate} title="Replayed" value=${rates.replayed} means="got a stored result" />
         <${Rate} title="Unprotected" value=${rates.unprotected} means="work without a claim" alarm />
         <${Rate} title="Unrecorded" value=${rates.unrecorded} means="not written at first" alarm />

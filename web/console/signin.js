@@ -26,7 +26,7 @@ export function SignIn({ refusal, onSession }) {
         aria-describedby=${error ? "sign-in-error" : undefined} />
       ${error && html`<p class="notice is-bad" id="sign-in-error" role="alert">${error}</p>`}
       <button class="primary" disabled=${busy}>Sign in</button>
-      <p class="muted">Or run <code>once console</code> again: it prints a link that signs you in.</p>
+      <p class="muted">The program says at its start where that file is. Of <code>once console</code>, take the link that it prints.</p>
     </form>
   </main>`;
 }
