@@ -128,7 +128,7 @@ func Func[A, R any](c *Client, scope string, key func(A) string, fn func(context
 	c.mutex.Lock()
 	if c.scopes[scope] {
 		c.mutex.Unlock()
-		panic(fmt.Sprintf("once: two functions have the scope %q: they would give their results to one another's callers", scope))
+		panic(fmt.Sprintf("once: two functions have the scope %q: they would give their results to one another's callers; give each a scope of its own, or use Call for work that is made anew for each call", scope))
 	}
 	c.scopes[scope] = true
 	c.mutex.Unlock()

@@ -77,6 +77,12 @@ test('a mistake is told when it is made', () => {
   assert.throws(() => once.makeIdempotent(function* each() {}, good), TypeError);
   once.makeIdempotent(fn, good);
   assert.throws(() => once.makeIdempotent((other) => [other], good), /two functions/);
+  const charge = (bank) => (order) => bank + order; // Closures and bound functions have one source, and differ.
+  for (const [scope, first, second] of [['closures', charge('a'), charge('b')], ['bound', fn.bind(1), good.key.bind(2)]]) {
+    once.makeIdempotent(first, { key: fn, scope });
+    once.makeIdempotent(first, { key: fn, scope });
+    assert.throws(() => once.makeIdempotent(second, { key: fn, scope }), /two functions/);
+  }
   for (const bad of [{ server: 'unix:' }, { server: 'http://example.com:1' }, { server: 'unix:x', store: 'sqlite:x' }, { sever: 'x' }]) {
     assert.throws(() => new Once(bad), TypeError, JSON.stringify(bad));
   }

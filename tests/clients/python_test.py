@@ -6,6 +6,8 @@ import datetime
 import decimal
 import enum
 import errno
+import functools
+import importlib
 import inspect
 import logging
 import multiprocessing
@@ -40,10 +42,12 @@ class ServeCase(harness.Case):
         self.assertIn(b"listening", self.server.stderr.readline())
 
     def counted(self, **options):
-        """A function that counts its runs."""
+        """A function that counts its runs, in the scope `charge` of a client of its own."""
         ran = []
+        client = oi.Once(server=f"unix:{self.path('s')}", timeout=harness.DEADLINE_S)
+        self.addCleanup(client.close)
 
-        @self.once_client.idempotent(scope="charge", **{"key": "{order_id}", "wait": 0, **options})
+        @client.idempotent(scope="charge", **{"key": "{order_id}", "wait": 0, **options})
         def charge(order_id, cents=100):
             ran.append(order_id)
             return {"receipt": len(ran)}
@@ -125,6 +129,56 @@ class Decorator(ServeCase):
         for server in ("unix:", "http://example.com:1", "http://127.0.0.1", "ftp://127.0.0.1:1"):
             with self.subTest(server=server), self.assertRaises(ValueError):
                 oi.Once(server=server, token_file="x")
+
+    def test_functions_of_two_modules_share_no_scope(self):
+        self.path("one.py").write_text("import sys\n@sys.clients_of_test[__name__].idempotent(key='{n}')\ndef charge(n): return __name__\n")
+        self.path("two.py").write_text(self.path("one.py").read_text())
+        sys.path.insert(0, str(self.dir))
+        sys.clients_of_test = {name: oi.Once(server=f"unix:{self.path('s')}") for name in ("one", "two")}
+        self.addCleanup(sys.path.remove, str(self.dir))
+        self.addCleanup(delattr, sys, "clients_of_test")
+        for client in sys.clients_of_test.values():
+            self.addCleanup(client.close)
+        one, two = importlib.import_module("one"), importlib.import_module("two")
+        self.addCleanup(lambda: [sys.modules.pop(name) for name in ("one", "two")])
+        self.assertEqual([one.charge(1), two.charge(1)], ["one", "two"])
+        self.assertEqual(self.show("1", "--scope", "one.charge")["state"], "completed")
+        self.assertEqual(importlib.reload(one).charge(1), "one")  # The same function again.
+
+    def test_a_script_needs_a_scope_unless_its_module_has_a_name(self):
+        self.path("shop.py").write_text("import once_idempotency as oi\nonce = oi.Once(server='unix:s')\n@once.idempotent(key='{n}')\ndef charge(n): return n\n"
+                                        "print(next(iter(once._scopes)))\n")
+        env = {**self.env, "PYTHONPATH": f"{PACKAGE / 'src'}:{self.dir}"}
+        for words, printed in [(["shop.py"], "give its operation a name"), (["-m", "shop"], "shop.charge"), (["-c", "import shop"], "shop.charge")]:
+            done = subprocess.run([sys.executable, *words], cwd=self.dir, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertIn(printed, done.stdout)
+
+    def test_two_closures_in_one_scope_are_refused(self):
+        def charge_at(bank):
+            def charge(n):
+                return f"{bank} {n}"
+
+            return charge
+
+        class Bank:
+            def charge(self, n):
+                return n
+
+        twice = [charge_at("a"), charge_at("a")]  # The same function, made twice.
+        for different in (list(map(charge_at, "ab")), [lambda n: n, lambda n: [n]], [Bank().charge, Bank().charge],
+                          [lambda n, bank=bank: bank for bank in "ab"], [functools.partial(charge_at("a"), 1), functools.partial(charge_at("a"), 2)]):
+            scope = str(uuid.uuid4())
+            first, second = (self.once_client.idempotent(key="a", scope=scope) for _ in range(2))
+            first(different[0])
+            with self.assertRaisesRegex(ValueError, "scope="):
+                second(different[1])
+        for function in twice:
+            self.once_client.idempotent(key="a", scope="twice")(function)
+        for unnamed in (lambda n: n, charge_at("a"), functools.partial(charge_at("a"))):
+            with self.assertRaisesRegex(ValueError, "scope="):
+                self.once_client.idempotent(key="a")(unnamed)
+        with self.assertRaises(ValueError):
+            self.once_client.idempotent(key="a", scope="")(len)
 
     def test_a_function_that_returns_a_coroutine_has_not_run(self):
         async def later():

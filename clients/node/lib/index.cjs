@@ -109,11 +109,14 @@ class Once {
       throw new TypeError('payload is a function of the arguments that returns what is compared, or null');
     }
     const options = new Options(scope, more);
-    const source = Function.prototype.toString.call(fn);
-    if ((this.#scopes.get(scope) ?? source) !== source) {
-      throw new TypeError(`two functions have the scope '${scope}': they would give their results to one another's callers`);
+    // Not by their sources: closures and bound functions that differ have the same one.
+    if ((this.#scopes.get(scope) ?? fn) !== fn) {
+      throw new TypeError(
+        `two functions have the scope '${scope}': they would give their results to one another's callers. Give each a scope ` +
+          'of its own, or use call() for work that is made anew for each call',
+      );
     }
-    this.#scopes.set(scope, source);
+    this.#scopes.set(scope, fn);
     const once = this;
     const run = async function (...args) {
       if (isDisabled(scope)) return fn.apply(this, args);

@@ -52,7 +52,7 @@ export interface CallOptions<R = unknown> {
 export interface FunctionOptions<A extends unknown[], R> extends CallOptions<R> {
   /** What names one operation. */
   key: (...args: A) => KeyPart | readonly KeyPart[] | Promise<KeyPart | readonly KeyPart[]>;
-  /** The operation's name. A function's own name may change when it is bundled, so it is not taken. */
+  /** The operation's name, of one function only. A function's own name may change when it is bundled, so it is not taken. */
   scope: string;
   /** What is compared: a call with the same key and another payload is refused. Default: all arguments. null: nothing. */
   payload?: ((...args: A) => unknown) | null;

@@ -17,6 +17,7 @@ from . import _address, _aio, _blocking, _keys, _protocol
 from ._clock import uptime
 from ._keys import ALL, Key, Payload
 from ._protocol import JSON, NOT_KEPT, Granted, Stored
+from ._scopes import default_scope, is_same
 from ._wire import Unreachable
 from .errors import (
     ClaimLost,
@@ -552,7 +553,7 @@ class Once:
         self._aio = _aio.Transport(where)
         self._timeout_s = seconds(timeout, "timeout")
         self._holder = holder
-        self._scopes: Dict[str, Tuple[str, str]] = {}
+        self._scopes: Dict[str, Callable[..., Any]] = {}
         _all.add(self)
 
     def close(self) -> None:
@@ -581,9 +582,9 @@ class Once:
         """Decorates a function or a coroutine function: it runs once for each key, and later calls get its result.
 
         `key` is a template of the arguments, such as "order-{order.id}", or a function of them that returns a text, a
-        number or a list of these. `scope` is the operation's name, by default the function's. `payload` names the
-        arguments that are compared (default: all); a call with the same key and others raises `KeyReused`. None
-        compares nothing. `data_keyword_argument` is Powertools' name for a single one. The others are those of
+        number or a list of these. `scope` is the operation's name, by default the function's with its module; a script's
+        function, a lambda and a nested function need one. `payload` names the arguments that are compared (default:
+        all); a call with the same key and others raises `KeyReused`. None compares nothing. `data_keyword_argument` is Powertools' name for a single one. The others are those of
         `Options`: lease, wait, retention, failure_retention, expected, on_lapse, on_error, on_unrecorded,
         retry_failures, derive, encode, decode.
         """
@@ -600,14 +601,11 @@ class Once:
     def _wrapped(self, function: Callable[..., Any], key: Key, scope: Optional[str], payload: Payload, more: Dict[str, Any]) -> Any:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("a generator has no single result: decorate a function that returns one")
-        name = getattr(function, "__qualname__", None)
         if scope is None:
-            if name is None or "<" in name:
-                raise ValueError(f"{name or function!r} has no name that stays the same: give scope=")
-            scope = name
-        self._claim_scope(scope, function)
+            scope = default_scope(function)
         arguments = _keys.Arguments(function, key, payload)
         options = Options(scope, **more)
+        self._claim_scope(scope, function)
 
         def call(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
             bound = arguments.bind(args, kwargs)
@@ -636,11 +634,15 @@ class Once:
 
     def _claim_scope(self, scope: str, function: Callable[..., Any]) -> None:
         """Two functions in one scope would give their results to one another's callers."""
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        place = (getattr(code, "co_filename", ""), getattr(function, "__qualname__", repr(function)))
-        known = self._scopes.setdefault(scope, place)
-        if known != place:
-            raise ValueError(f"{known[1]} of {known[0]} and {place[1]} of {place[0]} have the scope '{scope}': give scope=")
+        if not scope:
+            raise ValueError("the scope is the operation's name, such as 'charge'")
+        known = self._scopes.setdefault(scope, function)
+        if not is_same(known, function):
+            names = " and ".join(getattr(one, "__qualname__", repr(one)) for one in (known, function))
+            raise ValueError(
+                f"two functions, {names}, have the scope '{scope}': give each a scope= of its own, or use call() for work "
+                "that is made anew for each call"
+            )
 
     def claim(self, scope: str, key: Any, *, payload: Any = None, **options: Any) -> Block:
         """For `with` and `async with`: a claim for the block, which must end it, such as by `complete()`.
