@@ -449,5 +449,5 @@ func otherBegin(got *answer, key string) (*Result, error) {
 	case "answer-not-kept":
 		return nil, fail(ErrResultNotKept, "%q ran, and its result was too large to keep; it is not run again", key)
 	}
-	return nil, refused(got)
+	return nil, refused(got, fmt.Sprintf("nothing was run for %q", key))
 }

@@ -86,7 +86,7 @@ func (c *Claim) renew(ctx context.Context, note string, timeout time.Duration) e
 	case got.status == 409 || got.status == 200: // 200: superseded, by another attempt's result.
 		return c.errLost()
 	}
-	return refused(got)
+	return refused(got, fmt.Sprintf("the claim of %q is not renewed", c.Key))
 }
 
 func (c *Claim) keepRenewed(ctx context.Context) {
@@ -203,7 +203,7 @@ func (c *Claim) finish(ctx context.Context, word string, body []byte, content st
 	case got.status == 409:
 		return nil, c.errLost()
 	}
-	return nil, refused(got)
+	return nil, refused(got, fmt.Sprintf("the work of %q ran, and its end is not recorded", c.Key))
 }
 
 // Complete stores the result. It returns nil when that is recorded, and the result that counts if another attempt took
@@ -309,12 +309,13 @@ func Step[T any](ctx context.Context, claim *Claim, name string, fn func(context
 	case got.status == 409 || got.status == 200:
 		return value, claim.errLost()
 	}
-	return value, refused(got)
+	return value, refused(got, fmt.Sprintf("the step %q ran, and is not recorded", name))
 }
 
-func refused(got *answer) error {
+// refused says in what also whether anything ran.
+func refused(got *answer, what string) error {
 	word, detail := got.problem()
-	err := fail(ErrRefused, "the server refused it: %d %s: %s", got.status, word, detail)
+	err := fail(ErrRefused, "%s: the server refused it: %d %s: %s", what, got.status, word, detail)
 	err.Status = got.status
 	return err
 }

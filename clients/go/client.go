@@ -138,6 +138,9 @@ func isLoopback(host string) bool {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Warn is for adapters: it reports what their callers cannot see, as Config.Warn says.
+func (c *Client) Warn(message string) { c.warn(message) }
+
 // dialOnDemand asks the program for its socket, unless the known one answers.
 func (c *Client) dialOnDemand(ctx context.Context, _, _ string) (net.Conn, error) {
 	c.mutex.Lock()

@@ -13,9 +13,9 @@ var (
 	ErrKeyReused        = errors.New("key-reused")        // The key was used with another payload.
 	ErrOutcomeUnknown   = errors.New("outcome-unknown")   // It began, and its outcome is not known: an operator decides.
 	ErrClaimLost        = errors.New("claim-lost")        // The lease ended while the work ran, and no result is stored.
-	ErrUnavailable      = errors.New("unavailable")       // No server, or no store. At the begin of a call: nothing ran.
+	ErrUnavailable      = errors.New("unavailable")       // No server, or no store. Nothing ran, unless Claim.Check returned it.
 	ErrUnrecorded       = errors.New("unrecorded")        // The work ran, and its end could not be recorded within a lease.
-	ErrRefused          = errors.New("refused")           // The server refused the request: a value out of range, a wrong token.
+	ErrRefused          = errors.New("refused")           // The server refused a request. The text says whether the work ran.
 	ErrStoredFailure    = errors.New("failed")            // It failed before, and that is its result: see StoredFailure.
 	ErrResultNotKept    = errors.New("result-not-kept")   // It ran; its result was too large to keep, or was not JSON.
 	ErrResultUnreadable = errors.New("result-unreadable") // It ran; its result is not what this function can read.

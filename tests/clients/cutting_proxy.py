@@ -44,7 +44,8 @@ class CuttingProxy:
     """`seen` has the words of the requests that arrived, `refused` counts connections that were closed at once.
 
     `lose` is (n, "request" or "answer"): of the n-th request from now, counted from 1. `is_refusing` closes connections
-    at once. `is_hanging` never answers. `stale` says that the next claim's answer reports no time left.
+    at once. `is_hanging` never answers. `stale` says that the next claim's answer reports no time left. Requests of the
+    word `refuses` are answered by 400, and are not passed on.
     """
 
     def __init__(self, path, server):
@@ -53,6 +54,7 @@ class CuttingProxy:
         self.connections = set()
         self.reset()
         self.is_refusing = self.is_hanging = False
+        self.refuses = None
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen(64)
@@ -134,6 +136,10 @@ class CuttingProxy:
                 while client.sock.recv(65536):
                     pass
                 return
+            if word == self.refuses:
+                body = b'{"type": "urn:once:problem:no-such-claim"}'
+                client.sock.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                continue
             server.sock.sendall(head + b"\r\n\r\n" + body)
             answer = server.message(client)
             if answer is None:

@@ -28,6 +28,7 @@ from django.urls import path as django_path  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 import harness  # noqa: E402
+from cutting_proxy import CuttingProxy  # noqa: E402
 from once_idempotency import Once, asgi  # noqa: E402
 from once_idempotency import flask as once_flask  # noqa: E402
 from once_idempotency.celery import once_task  # noqa: E402
@@ -40,7 +41,9 @@ class ServeCase(harness.Case):
         super().setUp()
         self.server = self.start("serve", "--listen", f"unix:{self.path('s')}", "--log", "none")
         self.assertIn(b"listening", self.server.stderr.readline())
-        self.once_client = Once(server=f"unix:{self.path('s')}", timeout=harness.DEADLINE_S)
+        self.proxy = CuttingProxy(self.path("p"), self.path("s"))
+        self.addCleanup(self.proxy.close)
+        self.once_client = Once(server=f"unix:{self.proxy.path}", timeout=harness.DEADLINE_S)
         self.addCleanup(self.once_client.close)
         charged.clear()
 
@@ -82,12 +85,16 @@ class ServeCase(harness.Case):
         self.assertEqual((gone[0], json.loads(gone[2])["type"]), (410, "urn:once:problem:answer-not-kept"))
         self.assertEqual(charged[5:], ["raises", "large"])
         self.check_running(post)
+        self.proxy.refuses = "complete"
+        lost = post("/charges", "order-31", {"cents": 7}, "alice")
+        self.assertEqual((lost[0], json.loads(lost[2])["type"]), (503, "urn:once:problem:not-recorded"))
+        self.assertIn("was carried out", json.loads(lost[2])["detail"])
         self.server.kill()
         self.server.wait()
         self.once_client._timeout_s = 0.1
         down = post("/charges", "order-24", {"cents": 1}, "alice")
         self.assertEqual((down[0], json.loads(down[2])["type"]), (503, "urn:once:problem:store-unavailable"))
-        self.assertEqual(charged[7:], ["slow"])
+        self.assertEqual(charged[7:], ["slow", 7])
 
     def check_running(self, post):
         """A retry while the first request runs is a conflict."""
@@ -238,7 +245,7 @@ class Django(ServeCase):
             got = client.post(path, json.dumps(body), content_type="application/json")
             return got.status_code, got.headers, b"".join(got.streaming_content) if got.streaming else got.content
 
-        with override_settings(ONCE={"server": f"unix:{self.path('s')}", "timeout": 1, "principal": lambda request: request.headers.get("X-Api-Key")}):
+        with override_settings(ONCE={"server": f"unix:{self.proxy.path}", "timeout": 1, "principal": lambda request: request.headers.get("X-Api-Key")}):
             handler = DjangoClient(raise_request_exception=False).handler
             self.check(post)
 

@@ -13,7 +13,7 @@ const cjs = require('../../clients/node/lib/index.cjs');
 const { compared, keyText, durationMs } = require('../../clients/node/lib/values.cjs');
 const { randomId, uptime } = require('../../clients/node/lib/kernel.cjs');
 const express = createRequire(`${process.env.ONCE_TEST_MODULES}/x.js`)('express');
-const { ClaimLost, InProgress, KeyMissing, KeyReused, Once, OutcomeUnknown, StoredFailure, currentClaim } = esm;
+const { ClaimLost, InProgress, KeyMissing, KeyReused, Once, OutcomeUnknown, Refused, StoredFailure, currentClaim } = esm;
 
 const once = new Once({ timeout: '60s' });
 test.after(() => once.close());
@@ -235,6 +235,21 @@ test('Express', async (context) => {
   }
   assert.equal((await post('/busy', 'order-33', {})).status, 429); // An empty object that was read.
   assert.deepEqual(charged, [500, 500, 'busy', 'busy', 'ambiguous', 'raises', 'large', 'raw', 'slow', 'busy']);
+});
+
+test('a finish that is refused does not say that nothing was done', async (context) => {
+  const refusing = new Once({ server: process.env.ONCE_TEST_REFUSING, timeout: '60s' });
+  await assert.rejects(refusing.call('refused', 'a', () => 1), (error) => error instanceof Refused && /ran/.test(error.message));
+  const app = express();
+  app.use(express.json(), onceExpress({ once: refusing, principal: SHARED }));
+  app.post('/charges', (request, response) => response.send('charged'));
+  const server = app.listen(0, '127.0.0.1');
+  await event(server, 'listening');
+  context.after(() => [server, refusing].map((one) => one.close()));
+  const got = await fetch(`http://127.0.0.1:${server.address().port}/charges`, { method: 'POST', headers: { 'idempotency-key': 'order-1' } });
+  const { type, detail } = await got.json();
+  assert.deepEqual([got.status, type], [503, 'urn:once:problem:not-recorded']);
+  assert.match(detail, /was carried out/);
 });
 
 test('a middleware without a principal, or with one that changes, is refused', () => {

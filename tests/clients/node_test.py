@@ -9,6 +9,7 @@ PACKAGE = ROOT / "clients/node"
 sys.path.insert(0, str(ROOT / "tests/apps"))
 
 import harness  # noqa: E402
+from cutting_proxy import CuttingProxy  # noqa: E402
 
 MODULES = subprocess.run([ROOT / "tools/node-tools", "tests/clients"], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
 USE = """
@@ -36,7 +37,11 @@ class Node(harness.Case):
     def test_functions_and_express(self):
         server = self.start("serve", "--listen", f"unix:{self.path('s')}", "--log", "none")
         self.assertIn(b"listening", server.stderr.readline())
+        proxy = CuttingProxy(self.path("p"), self.path("s"))
+        self.addCleanup(proxy.close)
+        proxy.refuses = "complete"
         done = self.run_in(self.dir, "node", "--test", ROOT / "tests/clients/node_test.mjs", ONCE_SERVER=f"unix:{self.path('s')}",
+                           ONCE_TEST_REFUSING=f"unix:{proxy.path}",
                            ONCE_PROGRAM=harness.PROGRAM, ONCE_TEST_MODULES=f"{MODULES}/node_modules", NODE_OPTIONS="--no-warnings")
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertRegex(done.stdout, r"fail 0\n.*cancelled 0\n.*skipped 0\n")

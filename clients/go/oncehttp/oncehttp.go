@@ -159,12 +159,12 @@ func Middleware(client *once.Client, options Options) func(http.Handler) http.Ha
 				replay(writer, *stored)
 				return
 			}
-			serve(writer, request, next, claim, options)
+			serve(client, writer, request, next, claim, options)
 		})
 	}
 }
 
-func serve(writer http.ResponseWriter, request *http.Request, next http.Handler, claim *once.Claim, options Options) {
+func serve(client *once.Client, writer http.ResponseWriter, request *http.Request, next http.Handler, claim *once.Claim, options Options) {
 	end := context.WithoutCancel(request.Context())
 	working, cancel := context.WithCancelCause(once.WithClaim(end, claim))
 	defer cancel(nil)
@@ -184,7 +184,7 @@ func serve(writer http.ResponseWriter, request *http.Request, next http.Handler,
 				if options.TakeOver {
 					claim.Lapse()
 				} else {
-					_ = claim.Hold(end, fmt.Sprintf("the handler panicked: %v", caught)) // If it is not recorded, it lapses.
+					settled(client, claim.Hold(end, fmt.Sprintf("the handler panicked: %v", caught)))
 				}
 				panic(caught)
 			}
@@ -197,23 +197,33 @@ func serve(writer http.ResponseWriter, request *http.Request, next http.Handler,
 	given := answer{kept.status, kept.header, kept.body.Bytes()}
 	switch {
 	case released[given.Status]:
-		_ = claim.Release(end, fmt.Sprintf("the answer was %d", given.Status)) // If it is not recorded, it lapses.
+		settled(client, claim.Release(end, fmt.Sprintf("the answer was %d", given.Status)))
 	case (given.Status >= 200 && given.Status < 500) || given.Status == 500 || given.Status == 501 || given.Status == 505:
 		other, err := claim.Complete(end, stored(given, options.MaxAnswerBytes))
 		if other != nil {
 			replay(writer, *other)
 			return
 		}
-		if err != nil && !errors.Is(err, once.ErrUnrecorded) {
-			refuse(writer, of(err))
+		if errors.Is(err, once.ErrUnrecorded) {
+			client.Warn(err.Error() + "; its answer is given, and it may run again")
+		} else if err != nil {
+			client.Warn("the answer of a request was not recorded: " + err.Error())
+			refuse(writer, ofFinish(err))
 			return
 		}
 	case options.TakeOver:
 		claim.Lapse()
 	default:
-		_ = claim.Hold(end, fmt.Sprintf("the answer was %d", given.Status)) // If it is not recorded, it lapses.
+		settled(client, claim.Hold(end, fmt.Sprintf("the answer was %d", given.Status)))
 	}
 	send(writer, given)
+}
+
+// settled reports an end that was not recorded: the claim lapses then.
+func settled(client *once.Client, err error) {
+	if err != nil {
+		client.Warn("the end of a request was not recorded: " + err.Error())
+	}
 }
 
 // recorder keeps what the handler writes, until it is recorded what became of the request.
@@ -382,6 +392,7 @@ func send(writer http.ResponseWriter, given answer) {
 	_, _ = writer.Write(given.Body) // A client that has gone can send its request again.
 }
 
+// of a begin: this request has done nothing.
 func of(err error) *problem {
 	var known *once.Error
 	if !errors.As(err, &known) {
@@ -394,14 +405,24 @@ func of(err error) *problem {
 		return &problem{"key-reused", 422, "Idempotency key is already used", "The key was used with another request. This request was not carried out.", 0}
 	case once.ErrOutcomeUnknown:
 		return &problem{"outcome-unknown", 409, "The outcome is not known", "The operation began, and is not run again until an operator has decided.", 0}
-	case once.ErrClaimLost:
-		return &problem{"claim-lost", 409, "Another request took over this operation", "Send the same request again.", time.Second}
+	case once.ErrStoredFailure:
+		return &problem{"operation-failed", 500, "The operation has failed", "It ran earlier and is recorded as failed. It does not run again with this idempotency key.", 0}
 	case once.ErrResultNotKept:
 		return &problem{"answer-not-kept", 410, "The answer was too large to keep", "The operation ran, and is not run again.", 0}
 	case once.ErrUnavailable:
 		return &problem{"store-unavailable", 503, "The store cannot be used", "Nothing was carried out.", time.Second}
 	}
 	return &problem{"internal", 500, "The request could not be protected", "Nothing was carried out.", 0}
+}
+
+// ofFinish: the request was carried out.
+func ofFinish(err error) *problem {
+	if errors.Is(err, once.ErrClaimLost) {
+		return &problem{"claim-lost", 409, "Another request took over this operation",
+			"This request lost its claim while it ran, and its answer was not kept. Send it again after the time in Retry-After to get the answer that counts.", time.Second}
+	}
+	return &problem{"not-recorded", 503, "The answer could not be recorded",
+		"The operation was carried out, but its answer could not be recorded. Send the same request again after the time in Retry-After.", time.Second}
 }
 
 func refuse(writer http.ResponseWriter, why *problem) {

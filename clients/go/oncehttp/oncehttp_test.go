@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +161,24 @@ func TestMiddleware(t *testing.T) {
 	expect(<-slow, 200, "done")
 	if got, wanted := strings.Join(charged, " "), "charges charges charges charges busy busy path\xfe path\xff path/a path/a ambiguous raises large slow"; got != wanted {
 		t.Fatalf("ran %s, wanted %s", got, wanted)
+	}
+}
+
+func TestARefusedFinishDoesNotSayThatNothingWasDone(t *testing.T) {
+	var warned []string
+	client, err := once.New(once.Config{Server: os.Getenv("ONCE_TEST_REFUSING"), Timeout: time.Minute, Warn: func(text string) { warned = append(warned, text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	handler := http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) { fmt.Fprint(writer, "charged") })
+	request := httptest.NewRequest("POST", "/refused", nil)
+	request.Header.Set("Idempotency-Key", "order-1")
+	response := httptest.NewRecorder()
+	oncehttp.Middleware(client, oncehttp.Options{Principal: oncehttp.Shared})(handler).ServeHTTP(response, request)
+	text := response.Body.String()
+	if response.Code != 503 || !strings.Contains(text, "urn:once:problem:not-recorded") || !strings.Contains(text, "was carried out") || len(warned) != 1 {
+		t.Fatalf("got %d %s, warned %q", response.Code, text, warned)
 	}
 }
 

@@ -16,9 +16,10 @@ const cut = (text, bytes) => {
   return data.length <= bytes ? String(text) : data.toString('utf8', 0, bytes).replace(/\ufffd+$/, '');
 };
 
-function refused(answer) {
+// `what` also says whether anything ran.
+function refused(answer, what) {
   const { word, detail } = answer.problem();
-  return new Refused(`the server refused it: ${answer.status} ${word}: ${detail}`, { status: answer.status, reason: word });
+  return new Refused(`${what}: the server refused it: ${answer.status} ${word}: ${detail}`, { status: answer.status, reason: word });
 }
 
 class Claim {
@@ -107,7 +108,7 @@ class Claim {
     }
     if (answer.status === 503) throw new Unreachable('the server could not renew the claim yet');
     if (answer.status === 409 || answer.status === 200) throw this.#lost();
-    throw refused(answer);
+    throw refused(answer, `the claim of '${this.key}' is not renewed`);
   }
 
   #path(word) {
@@ -142,7 +143,7 @@ class Claim {
       if (answer.status === 200 && answer.word === 'superseded') return answer;
       if (answer.status === 413) throw new TooLarge(answer.problem().detail);
       if (answer.status === 409) throw this.#lost();
-      throw refused(answer);
+      throw refused(answer, `the work of '${this.key}' ran, and its end is not recorded`);
     } finally {
       clearTimeout(this.#timer);
     }
@@ -214,7 +215,7 @@ class Claim {
     if (answer.status === 413) throw new TooLarge(`the step '${name}' has no room in the record: ${detail}`);
     if (word === 'already-finished') throw new StepReused(`the step '${name}' was finished with another result`);
     if (answer.status === 409 || answer.status === 200) throw this.#lost();
-    throw refused(answer);
+    throw refused(answer, `the step '${name}' ran, and is not recorded`);
   }
 
   #begin() {

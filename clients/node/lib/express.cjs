@@ -2,7 +2,7 @@
 
 // Express, Connect and node:http: requests with an Idempotency-Key run once, as docs/http.md has it.
 const { createHash } = require('node:crypto');
-const { internal, Claim, OnceError, InProgress, KeyReused, OutcomeUnknown, ClaimLost, ResultNotKept, Unavailable, Unrecorded } =
+const { internal, Claim, OnceError, InProgress, KeyReused, OutcomeUnknown, ClaimLost, ResultNotKept, StoredFailure, Unavailable, Unrecorded } =
   require('./index.cjs');
 const { BUGS, compared } = require('./values.cjs');
 const { NOT_KEPT } = require('./claim.cjs');
@@ -32,6 +32,7 @@ class Problem extends Error {
 
 const notKept = () => new Problem('answer-not-kept', 410, 'The answer was too large to keep', 'The operation ran, and is not run again.');
 
+// Of a begin: this request has done nothing.
 function problemOf(error) {
   if (error instanceof InProgress) {
     return new Problem('in-progress', 409, 'The operation is in progress', 'Send the same request again after Retry-After.', error.retryAfterMs / 1000);
@@ -42,12 +43,23 @@ function problemOf(error) {
   if (error instanceof OutcomeUnknown) {
     return new Problem('outcome-unknown', 409, 'The outcome is not known', 'The operation began, and is not run again until an operator has decided.');
   }
-  if (error instanceof ClaimLost) {
-    return new Problem('claim-lost', 409, 'Another request took over this operation', 'Send the same request again.', 1);
+  if (error instanceof StoredFailure) {
+    return new Problem('operation-failed', 500, 'The operation has failed', 'It ran earlier and is recorded as failed. It does not run again with this idempotency key.');
   }
   if (error instanceof ResultNotKept) return notKept();
   if (error instanceof Unavailable) return new Problem('store-unavailable', 503, 'The store cannot be used', 'Nothing was carried out.', 1);
   return new Problem('internal', 500, 'The request could not be protected', 'Nothing was carried out.');
+}
+
+// The request was carried out.
+function problemOfFinish(error) {
+  process.emitWarning(`the answer of a request was not recorded: ${error.message}`, 'OnceWarning');
+  if (error instanceof ClaimLost) {
+    return new Problem('claim-lost', 409, 'Another request took over this operation',
+      'This request lost its claim while it ran, and its answer was not kept. Send it again after the time in Retry-After to get the answer that counts.', 1);
+  }
+  return new Problem('not-recorded', 503, 'The answer could not be recorded',
+    'The operation was carried out, but its answer could not be recorded. Send the same request again after the time in Retry-After.', 1);
 }
 
 // The keys of one header line: quoted as the draft has them, or bare; intermediaries join lines with commas.
@@ -189,7 +201,7 @@ function onceExpress({
       keep(part, encoding);
       const callback = [part, encoding, done].find((one) => typeof one === 'function');
       const answer = { status: response.statusCode, headers: headersOf(response), body: Buffer.concat(parts) };
-      finish(claim, answer).catch((error) => problemOf(error)).then((told) => {
+      finish(claim, answer).catch(problemOfFinish).then((told) => {
         Object.assign(response, real);
         if (told === answer) return response.end(answer.body, callback);
         for (const name of response.getHeaderNames()) response.removeHeader(name);
@@ -200,22 +212,30 @@ function onceExpress({
   }
 
   async function finish(claim, answer) {
-    try {
-      if (RELEASED.has(answer.status)) await claim.release(`the answer was ${answer.status}`);
-      else if (!(answer.status >= 200 && answer.status < 500) && !ERRORS_KEPT.has(answer.status)) {
-        if (onAmbiguous === 'hold') await claim.hold(`the answer was ${answer.status}`);
-        else claim.lapse();
-      } else {
+    if (RELEASED.has(answer.status)) {
+      await settle(claim.release(`the answer was ${answer.status}`));
+    } else if (!(answer.status >= 200 && answer.status < 500) && !ERRORS_KEPT.has(answer.status)) {
+      if (onAmbiguous === 'hold') await settle(claim.hold(`the answer was ${answer.status}`));
+      else claim.lapse();
+    } else {
+      try {
         const other = await claim.finishWith(stored(answer));
         return other === undefined ? answer : replayed({ body: other.body, type: other.type });
+      } catch (error) {
+        if (error instanceof Problem) return error;
+        if (!(error instanceof Unrecorded)) throw error;
+        process.emitWarning(`${error.message}; its answer is given, and it may run again`, 'OnceWarning');
       }
-    } catch (error) {
-      if (error instanceof Problem) return error;
-      if (error instanceof Unrecorded) process.emitWarning(`${error.message}; its answer is given, and it may run again`, 'OnceWarning');
-      else if (error instanceof ClaimLost) return problemOf(error);
-      else throw error;
     }
     return answer;
+  }
+
+  async function settle(end) {
+    try {
+      await end;
+    } catch (error) {
+      process.emitWarning(`the end of a request was not recorded: ${error.message}`, 'OnceWarning');
+    }
   }
 
   function stored({ status, headers, body }) {

@@ -230,7 +230,7 @@ function otherBegin(answer, key) {
     case 'answer-not-kept':
       throw new ResultNotKept(`'${key}' ran, and its result was too large to keep; it is not run again`);
     default:
-      throw refused(answer);
+      throw refused(answer, `nothing was run for '${key}'`);
   }
 }
 

@@ -127,11 +127,11 @@ export class KeyReused extends OnceError {}
 export class OutcomeUnknown extends OnceError {}
 /** The lease ended while the work ran, and no result is stored. */
 export class ClaimLost extends OnceError {}
-/** No server, or no store. At the begin of a call: nothing ran. */
+/** No server, or no store. Nothing ran, if a call's begin rejects with it. Unrecorded and check() are of work that runs. */
 export class Unavailable extends OnceError {}
 /** The work ran, and its end could not be recorded within a lease. */
 export class Unrecorded extends Unavailable {}
-/** The server refused the request. */
+/** The server refused the request. The text says whether the work ran: a finish may be refused too. */
 export class Refused extends OnceError {
   readonly status: number;
   readonly reason: string;

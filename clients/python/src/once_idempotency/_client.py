@@ -584,9 +584,9 @@ class Once:
         `key` is a template of the arguments, such as "order-{order.id}", or a function of them that returns a text, a
         number or a list of these. `scope` is the operation's name, by default the function's with its module; a script's
         function, a lambda and a nested function need one. `payload` names the arguments that are compared (default:
-        all); a call with the same key and others raises `KeyReused`. None compares nothing. `data_keyword_argument` is Powertools' name for a single one. The others are those of
-        `Options`: lease, wait, retention, failure_retention, expected, on_lapse, on_error, on_unrecorded,
-        retry_failures, derive, encode, decode.
+        all); a call with the same key and others raises `KeyReused`. None compares nothing. `data_keyword_argument` is
+        Powertools' name for a single one. The others are those of `Options`: lease, wait, retention, failure_retention,
+        expected, on_lapse, on_error, on_unrecorded, retry_failures, derive, encode, decode.
         """
         if data_keyword_argument is not None:
             if payload is not ALL:

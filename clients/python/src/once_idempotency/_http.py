@@ -20,6 +20,7 @@ from .errors import (
     OnceError,
     OutcomeUnknown,
     ResultNotKept,
+    StoredFailure,
     Unavailable,
 )
 
@@ -199,6 +200,7 @@ class Rules:
 
     @staticmethod
     def problem(error: OnceError) -> Problem:
+        """Of a begin: this request has done nothing."""
         if isinstance(error, InProgress):
             return Problem(
                 "in-progress", 409, "The operation is in progress", "Send the same request again after Retry-After.",
@@ -214,15 +216,31 @@ class Rules:
                 "outcome-unknown", 409, "The outcome is not known",
                 "The operation began, and is not run again until an operator has decided.",
             )
-        if isinstance(error, ClaimLost):
+        if isinstance(error, StoredFailure):
             return Problem(
-                "claim-lost", 409, "Another request took over this operation", "Send the same request again.", 1.0
+                "operation-failed", 500, "The operation has failed",
+                "It ran earlier and is recorded as failed. It does not run again with this idempotency key.",
             )
         if isinstance(error, ResultNotKept):
             return _NOT_KEPT_PROBLEM
         if isinstance(error, Unavailable):
             return Problem("store-unavailable", 503, "The store cannot be used", "Nothing was carried out.", 1.0)
         return Problem("internal", 500, "The request could not be protected", "Nothing was carried out.")
+
+    @staticmethod
+    def problem_of_finish(error: OnceError) -> Problem:
+        """The request was carried out."""
+        if isinstance(error, ClaimLost):
+            return Problem(
+                "claim-lost", 409, "Another request took over this operation",
+                "This request lost its claim while it ran, and its answer was not kept. Send it again after the time in "
+                "Retry-After to get the answer that counts.", 1.0,
+            )
+        return Problem(
+            "not-recorded", 503, "The answer could not be recorded",
+            "The operation was carried out, but its answer could not be recorded. Send the same request again after the "
+            "time in Retry-After.", 1.0,
+        )
 
 
 _NOT_KEPT_PROBLEM = Problem(

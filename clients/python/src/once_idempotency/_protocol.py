@@ -161,16 +161,17 @@ def _other_begin(response: Response, key: str) -> Stored:
         raise OutcomeUnknown(f"the outcome of {key} is unknown; nothing is run until an operator has decided")
     if word == "answer-not-kept":
         raise ResultNotKept(f"{key} ran, and its result was too large to keep; it is not run again")
-    raise refused(response)
+    raise refused(response, f"nothing was run for {key}")
 
 
 def stored(response: Response) -> Stored:
     return Stored(response.body, response.content_type)
 
 
-def refused(response: Response) -> Refused:
+def refused(response: Response, what: str) -> Refused:
+    """`what` also says whether anything ran."""
     word, detail = response.problem()
-    return Refused(f"the server refused it: {response.status} {word}: {detail}", response.status, word)
+    return Refused(f"{what}: the server refused it: {response.status} {word}: {detail}", response.status, word)
 
 
 def renew(granted: Granted, timeout_s: float, note: str = "") -> Generator[Effect, Response, None]:
@@ -189,7 +190,7 @@ def renew(granted: Granted, timeout_s: float, note: str = "") -> Generator[Effec
         raise Unreachable("the server could not renew the claim yet")
     if response.status in (409, 200):  # 200: superseded, by another attempt's result.
         raise _lost(granted)
-    raise refused(response)
+    raise refused(response, f"the claim of '{granted.key}' is not renewed")
 
 
 def assure(granted: Granted, timeout_s: float) -> Generator[Effect, Response, None]:
@@ -245,7 +246,7 @@ def finish(
         raise TooLarge(response.problem()[1])
     if response.status == 409:
         raise _lost(granted)
-    raise refused(response)
+    raise refused(response, f"the work of '{granted.key}' ran, and its end is not recorded")
 
 
 def complete(granted: Granted, result: Stored, timeout_s: float) -> Generator[Effect, Response, Tuple[Optional[Stored], bool]]:
@@ -285,7 +286,7 @@ def step(granted: Granted, name: str, result: bytes, timeout_s: float) -> Genera
         raise StepReused(f"the step '{name}' was finished with another result: a name is used once")
     if response.status in (409, 200):
         raise _lost(granted)
-    raise refused(response)
+    raise refused(response, f"the step '{name}' ran, and is not recorded")
 
 
 def _cut(text: str, limit: int) -> str:

@@ -15,7 +15,8 @@ def default_scope(function: Callable[..., Any]) -> str:
     name, module = getattr(function, "__qualname__", None), getattr(function, "__module__", None)
     if name is None or "<" in name:
         raise ValueError(
-            f"{name or repr(function)} has no name that stays the same: give its operation a name, such as scope='charge'"
+            f"{name or repr(function)} has no name that stays the same: give its operation a name, such as "
+            "scope='charge'"
         )
     if module in ("__main__", "__mp_main__"):
         # `python -m shop.pay` says which module it is. `python shop/pay.py` does not: the same function would have
@@ -24,8 +25,8 @@ def default_scope(function: Callable[..., Any]) -> str:
         module = getattr(spec, "name", module)
     if not module or module in ("__main__", "__mp_main__") or "<" in module:
         raise ValueError(
-            f"{name} is in a script, which has no module's name that stays the same: give its operation a name, such as "
-            f"scope='{name}'"
+            f"{name} is in a script, whose module has no name that stays the same: give its operation a name, such "
+            f"as scope='{name}'"
         )
     return f"{module}.{name}"
 
@@ -57,7 +58,8 @@ def _held(function: Any) -> Tuple[Any, ...]:
         except ValueError:  # Not set yet: the function's own name.
             cells.append(None)
     defaults = sorted((function.__kwdefaults__ or {}).items())
-    return (getattr(function, "__self__", None), *cells, *(function.__defaults__ or ()), *(value for _, value in defaults))
+    values = [value for _, value in defaults]
+    return (getattr(function, "__self__", None), *cells, *(function.__defaults__ or ()), *values)
 
 
 def _is_equal(one: Any, other: Any) -> bool:

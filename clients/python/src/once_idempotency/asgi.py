@@ -133,7 +133,8 @@ class OnceMiddleware:
             log.error("%s; its answer is given, and it may run again", error)
             return answer
         except OnceError as error:
-            return self.rules.problem(error).answer
+            log.error("the answer of a request was not recorded: %s", error)
+            return self.rules.problem_of_finish(error).answer
         except Problem as problem:
             return problem.answer
         finally:

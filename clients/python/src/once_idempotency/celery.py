@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from ._client import Once
 from ._keys import Key
-from .errors import InProgress, Unavailable
+from .errors import InProgress, Unavailable, Unrecorded
 
 __all__ = ["once_task"]
 
@@ -37,7 +37,9 @@ def once_task(app: Any, once: Once, *, key: Key, scope: Any = None, task: Any = 
                 return protected(*args, **kwargs)
             except InProgress as error:
                 raise self.retry(exc=error, countdown=max(1.0, error.retry_after_s)) from error
-            except Unavailable as error:  # Nothing ran.
+            except Unrecorded:  # It ran: to run it again is not for this to decide.
+                raise
+            except Unavailable as error:  # Nothing ran, or the work asked for it, and raised it.
                 raise self.retry(exc=error, countdown=5.0) from error
 
         del run.__wrapped__  # Celery would take the signature without `self` for its own check of arguments.

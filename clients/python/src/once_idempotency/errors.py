@@ -60,7 +60,8 @@ class ClaimLost(OnceError):
 
 
 class Unavailable(OnceError):
-    """No server, or no store. At the begin of a call: nothing ran."""
+    """No server, or no store. Nothing ran, if the call's begin raises it; the text says so. `Unrecorded` and
+    `claim.check()` are of work that runs."""
 
     word = "unavailable"
 
@@ -72,7 +73,8 @@ class Unrecorded(Unavailable):
 
 
 class Refused(OnceError):
-    """The server refused the request: a value out of its range, or a wrong token. `status` and `reason` say more."""
+    """The server refused the request: a value out of its range, or a wrong token. `status` and `reason` say more, and
+    the text whether the work ran: a finish may be refused too."""
 
     word = "refused"
 
@@ -83,7 +85,7 @@ class Refused(OnceError):
 
 
 class StoredFailure(OnceError):
-    """The operation failed before, and that failure is its result. Nothing ran."""
+    """The operation failed before, and that failure is its result. It did not run again."""
 
     word = "failed"
 

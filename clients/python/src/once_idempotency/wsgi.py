@@ -115,7 +115,8 @@ def finish(rules: Rules, claim: Claim, answer: Answer) -> Answer:
         log.error("%s; its answer is given, and it may run again", error)
         return answer
     except OnceError as error:
-        return rules.problem(error).answer
+        log.error("the answer of a request was not recorded: %s", error)
+        return rules.problem_of_finish(error).answer
     finally:
         claim._stop()
 
