@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -78,7 +80,7 @@ func OnError(fate func(error) Fate) Option { return func(o *options) { o.fate = 
 func FailIfUnrecorded() Option { return func(o *options) { o.failsIfLate = true } }
 
 // Payload says what of Func's argument is compared: a call with the same key and another payload is ErrKeyReused.
-// Default: all of it, as JSON.
+// Default: all of it, as JSON. What JSON would make equal is refused, such as a struct with unexported fields.
 func Payload[A any](of func(A) any) Option {
 	return func(o *options) {
 		o.payload = func(argument any) any {
@@ -266,14 +268,73 @@ func compared(payload any) (map[string]any, error) {
 	if err := encoder.Encode(payload); err != nil {
 		return nil, fmt.Errorf("once: the argument cannot be compared: %w; choose what counts with Payload", err)
 	}
-	if !utf8.Valid(text.Bytes()) { // Of a json.RawMessage: encoding/json would make one payload of several.
-		return nil, errors.New("once: the argument cannot be compared: it is no UTF-8; choose what counts with Payload")
+	err := toldApart(reflect.ValueOf(payload), "it")
+	if err == nil && !utf8.Valid(text.Bytes()) { // Of a json.RawMessage.
+		err = errors.New("it is no UTF-8")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("once: the argument cannot be compared, and nothing was run: %w; choose what counts with Payload", err)
 	}
 	if text.Len() <= maxPayloadBytes {
 		return map[string]any{"payload_json": text.String()}, nil
 	}
 	digest := sha256.Sum256(text.Bytes())
 	return map[string]any{"fingerprint": "sha256:" + hex.EncodeToString(digest[:])}, nil
+}
+
+var marshalers = []reflect.Type{reflect.TypeOf((*json.Marshaler)(nil)).Elem(), reflect.TypeOf((*encoding.TextMarshaler)(nil)).Elem()}
+
+// toldApart refuses what encoding/json would make one of several: it leaves unexported fields out, and replaces bytes that
+// are no UTF-8. The value has been encoded, so that it does not contain itself.
+func toldApart(value reflect.Value, path string) error {
+	if !value.IsValid() {
+		return nil
+	}
+	kind := value.Type()
+	for _, marshaler := range marshalers {
+		if kind.Implements(marshaler) || (value.CanAddr() && reflect.PointerTo(kind).Implements(marshaler)) {
+			return nil
+		}
+	}
+	switch value.Kind() {
+	case reflect.String:
+		if !utf8.ValidString(value.String()) {
+			return fmt.Errorf("%s is no UTF-8", path)
+		}
+	case reflect.Pointer, reflect.Interface:
+		return toldApart(value.Elem(), path)
+	case reflect.Slice, reflect.Array:
+		if kind.Elem().Kind() == reflect.Uint8 {
+			return nil
+		}
+		for i := 0; i < value.Len(); i++ {
+			if err := toldApart(value.Index(i), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for each := value.MapRange(); each.Next(); {
+			if err := errors.Join(toldApart(each.Key(), "a key of "+path), toldApart(each.Value(), fmt.Sprintf("%s[%v]", path, each.Key()))); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		for i := 0; i < value.NumField(); i++ {
+			field := kind.Field(i)
+			isLeftOut := field.Tag.Get("json") == "-" || field.Name == "_"
+			isInside := field.Anonymous && (field.Type.Kind() == reflect.Struct || field.IsExported())
+			switch {
+			case isLeftOut:
+			case !field.IsExported() && !isInside:
+				return fmt.Errorf("%s is a %v, whose field %s is not exported", path, kind, field.Name)
+			default:
+				if err := toldApart(value.Field(i), path+"."+field.Name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 var switches = map[string]bool{"1": true, "true": true, "yes": true, "on": true, "0": false, "false": false, "no": false, "off": false, "": false}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"math/big"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,6 +98,32 @@ func TestPayloadChoosesWhatIsCompared(t *testing.T) {
 	floats := once.Func(client, "floats", func(float64) string { return "a" }, func(context.Context, float64) (int, error) { return 1, nil })
 	if _, err := floats(ctx, math.NaN()); err == nil {
 		t.Fatal("NaN cannot be compared")
+	}
+}
+
+func TestWhatJSONWouldMakeEqualIsRefused(t *testing.T) {
+	type card struct {
+		Kind   string
+		number int
+	}
+	type stamped struct {
+		order
+		At    time.Time
+		Notes map[string]any
+		Pin   int `json:"-"`
+	}
+	client, ctx := newClient(t), context.Background()
+	work := func(context.Context, *once.Claim) (int, error) { return 1, nil }
+	refused := []any{card{"visa", 1}, &card{}, []any{card{}}, map[string]any{"a": card{}}, errors.New("x"), *big.NewInt(5), "a\xff", map[string]int{"\xff": 1},
+		make(chan int), func() {}, math.Inf(1), struct{ At any }{card{}}, sync.Mutex{}}
+	for _, payload := range refused {
+		if _, err := once.Call(ctx, client, "refused", "a", payload, work); err == nil || !strings.Contains(err.Error(), "choose what counts with Payload") {
+			t.Errorf("%#v gives %v", payload, err)
+		}
+	}
+	for i, payload := range []any{stamped{order: order{"1", 2}, At: time.Now(), Notes: map[string]any{"a": []any{1, nil}}}, big.NewInt(5), json.RawMessage("1"), []byte("\xff")} {
+		_, err := once.Call(ctx, client, "compared", fmt.Sprint("key ", i), payload, work)
+		is(t, err, nil)
 	}
 }
 

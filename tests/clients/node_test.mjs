@@ -4,13 +4,14 @@ import { execFileSync } from 'node:child_process';
 import { once as event } from 'node:events';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
+import { runInNewContext } from 'node:vm';
 
 import * as esm from '../../clients/node/lib/index.mjs';
 import { onceExpress, SHARED } from '../../clients/node/lib/express.mjs';
 
 const require = createRequire(import.meta.url);
 const cjs = require('../../clients/node/lib/index.cjs');
-const { compared, keyText, durationMs } = require('../../clients/node/lib/values.cjs');
+const { compared, encoded, keyText, durationMs } = require('../../clients/node/lib/values.cjs');
 const { randomId, uptime } = require('../../clients/node/lib/kernel.cjs');
 const express = createRequire(`${process.env.ONCE_TEST_MODULES}/x.js`)('express');
 const { ClaimLost, InProgress, KeyMissing, KeyReused, Once, OutcomeUnknown, Refused, StoredFailure, currentClaim } = esm;
@@ -60,11 +61,35 @@ test('what JSON would change in silence is refused', async () => {
   const around = {};
   around.self = around;
   assert.throws(() => compared(around), TypeError);
-  assert.deepEqual(compared({ b: 1, a: [undefined, { y: 1, x: new Date(0) }], c: undefined }), {
+  assert.deepEqual(compared({ b: 1, a: [null, { y: 1, x: new Date(0) }], c: undefined }), {
     payload_json: '{"a":[null,{"x":"1970-01-01T00:00:00.000Z","y":1}],"b":1}',
   });
   assert.match(compared('x'.repeat(100_000)).fingerprint, /^sha256:[0-9a-f]{64}$/);
   assert.deepEqual(ran, []);
+});
+
+test('different values are not compared as one', async () => {
+  class Card {
+    #number;
+    constructor(number) { this.kind = 'card'; this.#number = number; }
+    get number() { return this.#number; }
+  }
+  const here = { toJSON: () => 'here' };
+  const refused = [new Map(), new Set([1]), new Date(NaN), new Card(1), Card, 1n, new Uint8Array(1), new ArrayBuffer(1), () => 1, Symbol('x'), undefined, NaN,
+    [undefined], [1, , 2], new URLSearchParams('a=1'), new Number(5), new WeakMap(), (function* each() {})(), { [Symbol('x')]: 1 }, runInNewContext('new Map()'),
+    Object.create({ a: 1 }), [[new Card(1)]]];
+  for (const value of refused) assert.throws(() => compared(value), /nothing was run/);
+  for (const value of [new Date(0), new URL('http://a/'), here, Object.assign(Object.create(null), { a: 1 }), runInNewContext('({ a: [1] })')]) compared(value);
+  const [charge, ran] = counted('undefined', { key: () => 'a' });
+  await charge(undefined, 5);
+  await assert.rejects(charge(null, 5), KeyReused);
+  await charge(undefined, 5);
+  assert.equal(ran.length, 1);
+  const [typo] = counted('typo', { payload: (order) => order.totl });
+  await assert.rejects(typo('b'), /undefined/);
+  const [hinted] = counted('hinted', { key: () => 'a' });
+  await assert.rejects(hinted(new Card(1)), /payload/);
+  assert.equal(encoded(new Card(1)).toString(), '{"kind":"card"}'); // A result: its public members are all that a caller sees.
 });
 
 test('a mistake is told when it is made', () => {

@@ -96,8 +96,9 @@ class Decorator(ServeCase):
         charge, ran = self.counted()
         with self.assertRaisesRegex(TypeError, "payload="):
             charge(17, object())
-        with self.assertRaises(ValueError):
-            charge(17, float("nan"))
+        for unlike in (float("nan"), "\ud800"):
+            with self.assertRaisesRegex(ValueError, "payload="):
+                charge(17, unlike)
         self.assertEqual(ran, [])
 
     def test_a_mistake_is_told_when_it_is_made(self):
@@ -468,6 +469,21 @@ class Texts(harness.Case):
         large = _keys.compared("x" * 100_000)
         self.assertRegex(large["fingerprint"], "^sha256:[0-9a-f]{64}$")
         self.assertNotEqual(large, _keys.compared("x" * 100_001))
+
+    def test_different_values_are_not_compared_as_one(self):
+        @dataclasses.dataclass
+        class Order:
+            lines: object
+
+        pairs = [({1: "a"}, {"1": "a"}), ({None: 1}, {"null": 1}), ([{True: 1}], [{"true": 1}]), (Order({1: 2}), Order({"1": 2})), (1, True),
+                 (decimal.Decimal("NaN"), None), (b"a", b"b"), ({1, "1"}, {1, 2}), (datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc))]
+        for one, other in pairs:
+            self.assertNotEqual(_keys.compared(one), _keys.compared(other), f"{one} {other}")
+        self.assertEqual(_keys.compared({frozenset({n, "x"}) for n in range(9)}), _keys.compared({frozenset({"x", n}) for n in reversed(range(9))}))
+        self.assertEqual(_keys.compared({2: "b", 1: "a"}), _keys.compared({1: "a", 2: "b"}))
+        for refused in (object(), {"a": float("nan")}, {1: {float("inf")}}, Order(object()), Order, [lambda: 1], {"a": range(3)}, "\ud800"):
+            with self.assertRaises((TypeError, ValueError), msg=repr(refused)):
+                _keys.compared(refused)
 
     def test_request_ids_are_not_shared_by_copies(self):
         reader, writer = os.pipe()

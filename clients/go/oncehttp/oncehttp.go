@@ -334,6 +334,9 @@ func bodyOf(writer http.ResponseWriter, request *http.Request, limit int64) ([]b
 // begin compares JSON by its meaning, and all else by its bytes: forms without their boundary.
 func begin(client *once.Client, request *http.Request, scope, key string, body []byte, given []once.Option) (*once.Claim, *once.Result, error) {
 	compared := map[string]any{"host": request.Host, "query": request.URL.RawQuery}
+	if !utf8.ValidString(request.URL.RawQuery) {
+		compared["query"], compared["query_bytes"] = "", []byte(request.URL.RawQuery)
+	}
 	kind, parameters, err := mime.ParseMediaType(request.Header.Get("Content-Type"))
 	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && utf8.Valid(body) && json.Valid(body) {
 		compared["json"] = json.RawMessage(body)

@@ -82,6 +82,12 @@ class Options {
   }
 }
 
+// By their numbers where one is left out: undefined has a default, and null has none.
+function comparedArguments(args) {
+  const given = args.includes(undefined) ? Object.fromEntries(Object.entries(args).filter(([, one]) => one !== undefined)) : args;
+  return compared(given, '; name what counts by payload, such as (order) => order.total');
+}
+
 class Once {
   #transport;
   #timeoutS;
@@ -122,7 +128,7 @@ class Once {
       if (isDisabled(scope)) return fn.apply(this, args);
       while (args.length > 0 && args.at(-1) === undefined) args.pop(); // f(1) and f(1, undefined) are one call.
       const text = keyText(await key(...args));
-      const compare = payload === undefined ? compared(args) : payload === null ? {} : compared(payload(...args));
+      const compare = payload === undefined ? comparedArguments(args) : payload === null ? {} : compared(payload(...args));
       return once.#run(options, text, compare, () => fn.apply(this, args), more.signal);
     };
     Object.defineProperty(run, 'name', { value: fn.name });

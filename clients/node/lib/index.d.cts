@@ -54,7 +54,10 @@ export interface FunctionOptions<A extends unknown[], R> extends CallOptions<R> 
   key: (...args: A) => KeyPart | readonly KeyPart[] | Promise<KeyPart | readonly KeyPart[]>;
   /** The operation's name, of one function only. A function's own name may change when it is bundled, so it is not taken. */
   scope: string;
-  /** What is compared: a call with the same key and another payload is refused. Default: all arguments. null: nothing. */
+  /**
+   * What is compared, as JSON: a call with the same key and another payload is refused. Default: all arguments. null:
+   * nothing. What JSON would make equal is refused, such as a Map, or an object of a class without toJSON().
+   */
   payload?: ((...args: A) => unknown) | null;
 }
 

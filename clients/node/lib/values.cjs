@@ -32,8 +32,11 @@ function keyText(value) {
 
 const byName = ([a], [b]) => (a < b ? -1 : a > b ? 1 : 0);
 
-// JSON with its members in order. Throws for what is not data.
-function plain(value, path = 'the value', above = []) {
+const tagOf = (value) => Object.prototype.toString.call(value).slice(8, -1); // Of another realm's objects too.
+
+// JSON with its members in order. Throws for what is not data. Two values that are compared must not become the same, so
+// there an object of a class must say by toJSON() what it is: it may have private members.
+function plain(value, isCompared, path = 'the value', above = []) {
   switch (typeof value) {
     case 'string':
     case 'boolean':
@@ -44,26 +47,40 @@ function plain(value, path = 'the value', above = []) {
     case 'object':
       break;
     default:
-      throw new TypeError(`${path} is a ${typeof value}, which is not JSON`);
+      throw new TypeError(`${path} is ${value === undefined ? 'undefined' : `a ${typeof value}`}, which is not JSON`);
   }
   if (value === null) return null;
   if (above.includes(value)) throw new TypeError(`${path} contains itself`);
   const inside = [...above, value];
-  if (typeof value.toJSON === 'function' && !ArrayBuffer.isView(value)) return plain(value.toJSON(), path, inside);
-  if (Array.isArray(value)) return value.map((one, index) => plain(one ?? null, `${path}[${index}]`, inside));
-  for (const kind of [Map, Set, WeakMap, WeakSet, Promise, Error, RegExp, ArrayBuffer]) {
-    if (value instanceof kind) throw new TypeError(`${path} is a ${kind.name}, which is not JSON`);
-  }
+  const tag = tagOf(value);
   if (ArrayBuffer.isView(value)) throw new TypeError(`${path} is binary, which is not JSON`);
+  if (tag === 'Date' && Number.isNaN(Number(value))) throw new TypeError(`${path} is an invalid date`);
+  if (typeof value.toJSON === 'function') return plain(value.toJSON(), isCompared, path, inside);
+  if (Array.isArray(value)) {
+    return Array.from(value, (one, index) => plain(isCompared ? one : one ?? null, isCompared, `${path}[${index}]`, inside));
+  }
+  if (tag !== 'Object') throw new TypeError(`${path} is a ${tag}, which is not JSON`);
   const members = Object.entries(value).filter(([, one]) => one !== undefined).sort(byName);
-  return Object.fromEntries(members.map(([name, one]) => [name, plain(one, `${path}.${name}`, inside)]));
+  const prototype = Object.getPrototypeOf(value);
+  const isPlain = prototype === null || Object.getPrototypeOf(prototype) === null;
+  if (!isPlain && (isCompared || members.length === 0)) {
+    throw new TypeError(`${path} is a ${value.constructor?.name || 'class instance'} without toJSON(), which is not JSON`);
+  }
+  if (Object.getOwnPropertySymbols(value).length > 0) throw new TypeError(`${path} has a symbol as a name, which is not JSON`);
+  return Object.fromEntries(members.map(([name, one]) => [name, plain(one, isCompared, `${path}.${name}`, inside)]));
 }
 
-const encoded = (value) => Buffer.from(JSON.stringify(plain(value ?? null)));
+const encoded = (value) => Buffer.from(JSON.stringify(plain(value ?? null, false)));
 
-// The member of POST /v1/claims that has what is compared.
-function compared(value) {
-  const data = encoded(value);
+// The member of POST /v1/claims that has what is compared. `hint` is how to choose something else.
+function compared(value, hint = '') {
+  let data;
+  try {
+    data = Buffer.from(JSON.stringify(plain(value, true)));
+  } catch (error) {
+    if (error instanceof TypeError) error.message += `: it cannot be compared, and nothing was run${hint}`;
+    throw error;
+  }
   if (data.length <= MAX_PAYLOAD_BYTES) return { payload_json: data.toString() };
   return { fingerprint: `sha256:${createHash('sha256').update(data).digest('hex')}` };
 }

@@ -170,7 +170,7 @@ class Rules:
         if value is not _NO_JSON:
             try:
                 return _compared({**compared, "json": value})
-            except ValueError:  # A number without limits, or half a character: it has no single meaning.
+            except (ValueError, RecursionError):  # A number without limits, or half a character: it has no single meaning.
                 pass
         return _compared({**compared, "bytes": hashlib.sha256(body).hexdigest()})
 
@@ -257,7 +257,7 @@ def _json(body: bytes) -> Any:
 
     try:
         return json.loads(body, object_pairs_hook=pairs, parse_constant=_not_json)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _NO_JSON
 
 

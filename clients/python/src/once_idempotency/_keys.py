@@ -131,8 +131,9 @@ class Arguments:
             names = self.payload
         try:
             return compared({name: bound[name] for name in names})
-        except TypeError as error:
-            raise TypeError(f"{error}; name the arguments that count with payload=[...]") from None
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError  # A UnicodeError takes more than a text.
+            raise kind(f"{error}; nothing was run; name the arguments that count with payload=[...]") from None
 
 
 def whole_key(value: Any) -> str:
@@ -147,23 +148,43 @@ def whole_key(value: Any) -> str:
 
 def compared(value: Any) -> Dict[str, str]:
     """The member of POST /v1/claims that has what is compared."""
-    text = json.dumps(
-        value, default=_plain, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
+    text = _json_of(value)
     data = text.encode("utf-8")
     if len(data) <= MAX_PAYLOAD_BYTES:
         return {"payload_json": text}
     return {"fingerprint": f"sha256:{hashlib.sha256(data).hexdigest()}"}
 
 
+def _json_of(value: Any) -> str:
+    return json.dumps(
+        _with_names(value), default=_plain, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+
+
+def _with_names(value: Any) -> Any:
+    """JSON has texts as names only, and would make one of {1: x} and {"1": x}: such a mapping is a list of pairs."""
+    if isinstance(value, dict):
+        if all(isinstance(name, str) for name in value):
+            return {name: _with_names(member) for name, member in value.items()}
+        return _sorted([name, member] for name, member in value.items())
+    if isinstance(value, (list, tuple)):
+        return [_with_names(part) for part in value]
+    return value
+
+
+def _sorted(values: Iterable[Any]) -> List[Any]:
+    """By their texts: not all values have an order, and sets of sets have one that differs between processes."""
+    return [json.loads(text) for text in sorted(map(_json_of, values))]
+
+
 def _plain(value: Any) -> Any:
     """What is not JSON and has one plain form."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {field.name: _with_names(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):  # pydantic
         return value.model_dump(mode="json")
     if isinstance(value, enum.Enum):
-        return value.value
+        return _with_names(value.value)
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (uuid.UUID, decimal.Decimal)):
@@ -171,5 +192,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"sha256": hashlib.sha256(value).hexdigest()}
     if isinstance(value, (set, frozenset)):
-        return sorted(value)
+        return _sorted(value)
     raise TypeError(f"an argument of type {type(value).__name__} cannot be compared")
