@@ -109,7 +109,7 @@ func New(config Config) (*Client, error) {
 			return nil, err
 		}
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
+			return dialUnix(ctx, path, false)
 		}
 	case config.Server == "":
 		return nil, errors.New("once: no server and no store is named: set Server to unix:/run/once/serve.sock, or Store to sqlite:once.db, or ONCE_SERVER or ONCE_STORE")
@@ -146,7 +146,7 @@ func (c *Client) dialOnDemand(ctx context.Context, _, _ string) (net.Conn, error
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.socket != "" {
-		if connection, err := new(net.Dialer).DialContext(ctx, "unix", c.socket); err == nil {
+		if connection, err := dialUnix(ctx, c.socket, true); err == nil {
 			return connection, nil
 		}
 	}
@@ -155,7 +155,19 @@ func (c *Client) dialOnDemand(ctx context.Context, _, _ string) (net.Conn, error
 		return nil, &unreachable{message: err.Error(), fatal: true}
 	}
 	c.socket = socket
-	return new(net.Dialer).DialContext(ctx, "unix", socket)
+	return dialUnix(ctx, socket, true)
+}
+
+func dialUnix(ctx context.Context, path string, isOnDemand bool) (net.Conn, error) {
+	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := requireTrusted(connection, path, isOnDemand); err != nil {
+		connection.Close()
+		return nil, err
+	}
+	return connection, nil
 }
 
 // workingDirectory is empty if it was removed. The program says so, if the store is seen from there.

@@ -208,6 +208,20 @@ func TestTextsThatAreNoUTF8AreRefused(t *testing.T) {
 	}
 }
 
+func TestAnotherUsersServerIsNotUsed(t *testing.T) {
+	address := os.Getenv("ONCE_TEST_STRANGER")
+	if address == "" { // Only root can start it.
+		return
+	}
+	client, err := once.New(once.Config{Server: address, Timeout: time.Second})
+	is(t, err, nil)
+	_, err = once.Call(context.Background(), client, "strangers", "a", nil, func(context.Context, *once.Claim) (int, error) { return 1, nil })
+	is(t, err, once.ErrUnavailable)
+	if !strings.Contains(err.Error(), "65534") {
+		t.Fatal(err)
+	}
+}
+
 func TestStepsAndDerivedKeys(t *testing.T) {
 	_, err := once.Call(context.Background(), newClient(t), "steps", "a", nil, func(ctx context.Context, claim *once.Claim) (int, error) {
 		equal(t, len(claim.DerivedKeys["bank"]), 64)

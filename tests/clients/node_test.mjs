@@ -2,7 +2,11 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once as event } from 'node:events';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { runInNewContext } from 'node:vm';
 
@@ -145,6 +149,28 @@ test('a lost claim aborts the signal of the work', async () => {
     clearInterval(alive);
     claim.signal.throwIfAborted();
   }, { lease: 1500 }), ClaimLost);
+});
+
+test("another user's server is not used", async () => {
+  const call = (options) => new Once({ timeout: '1s', ...options }).call('strangers', 'a', () => 1);
+  const server = process.env.ONCE_TEST_STRANGER; // Only root can start it.
+  if (server) await assert.rejects(call({ server }), { name: 'Unavailable', message: /65534/ });
+  // One on demand, whose socket and directory are not of this user alone.
+  const folder = mkdtempSync(join(tmpdir(), 'once-'));
+  const listener = createServer().listen(join(folder, 's'));
+  await event(listener, 'listening');
+  const program = join(folder, 'program');
+  writeFileSync(program, `#!/bin/sh\necho '${JSON.stringify({ socket: join(folder, 's') })}'\n`, { mode: 0o755 });
+  listener.on('connection', () => assert.fail('a connection'));
+  chmodSync(folder, 0o777);
+  await assert.rejects(call({ store: 'sqlite:x', program }), /write its directory/);
+  chmodSync(folder, 0o700);
+  const real = process.geteuid;
+  process.geteuid = () => 4711;
+  await assert.rejects(call({ store: 'sqlite:x', program }), /belongs to user/);
+  process.geteuid = real;
+  listener.close();
+  rmSync(folder, { recursive: true });
 });
 
 test('protection is switched off only by its word', async () => {

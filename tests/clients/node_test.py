@@ -9,6 +9,7 @@ PACKAGE = ROOT / "clients/node"
 sys.path.insert(0, str(ROOT / "tests/apps"))
 
 import harness  # noqa: E402
+import stranger  # noqa: E402
 from cutting_proxy import CuttingProxy  # noqa: E402
 
 MODULES = subprocess.run([ROOT / "tools/node-tools", "tests/clients"], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
@@ -41,9 +42,11 @@ class Node(harness.Case):
         self.addCleanup(proxy.close)
         proxy.refuses = "complete"
         done = self.run_in(self.dir, "node", "--test", ROOT / "tests/clients/node_test.mjs", ONCE_SERVER=f"unix:{self.path('s')}",
-                           ONCE_TEST_REFUSING=f"unix:{proxy.path}",
+                           ONCE_TEST_REFUSING=f"unix:{proxy.path}", ONCE_TEST_STRANGER=stranger.start(self) or "",
                            ONCE_PROGRAM=harness.PROGRAM, ONCE_TEST_MODULES=f"{MODULES}/node_modules", NODE_OPTIONS="--no-warnings")
         self.assertEqual(done.returncode, 0, done.stdout)
+        if hasattr(self, "stranger"):
+            stranger.check_nothing_was_sent(self)
         self.assertRegex(done.stdout, r"fail 0\n.*cancelled 0\n.*skipped 0\n")
 
     def test_the_package_is_whole(self):

@@ -27,7 +27,8 @@ sys.path[:0] = [str(PACKAGE / "src"), str(ROOT / "tests/apps")]
 
 import harness  # noqa: E402
 import once_idempotency as oi  # noqa: E402
-from once_idempotency import _keys, _protocol, _wire  # noqa: E402
+import stranger  # noqa: E402
+from once_idempotency import _address, _keys, _protocol, _wire  # noqa: E402
 
 
 class ServeCase(harness.Case):
@@ -391,6 +392,55 @@ class Descriptors(ServeCase):
         self.addCleanup(patch.stop)
         self.assertEqual(work(), 1)
         self.assertEqual((len(refused), self.show("a", "--scope", "descriptors")["state"]), (3, "completed"))
+
+
+class Strangers(harness.Case):
+    def test_whose_server_is_trusted(self):
+        own, other, root, owner = 1000, 1001, 0, 2000
+        for peer, is_on_demand, mode, is_trusted in [
+            (own, True, 0o700, True), (other, True, 0o700, False), (root, True, 0o700, False), (other, False, 0o750, True), (other, False, 0o775, True),
+            (other, False, 0o1777, False), (own, False, 0o1777, True), (root, False, 0o1777, True), (owner, False, 0o777, True),
+        ]:
+            why = _address.distrust(peer, own, is_on_demand, owner, mode)
+            self.assertEqual(why == "", is_trusted, (peer, is_on_demand, oct(mode), why))
+
+    def test_nothing_is_sent_to_another_users_server(self):
+        address = stranger.start(self)
+        for call in address and (self.call_blocking, self.call_async):
+            with self.assertRaisesRegex(oi.Unavailable, "65534"):
+                call(oi.Once(server=address, timeout=1))
+        if address:
+            stranger.check_nothing_was_sent(self)
+
+    def test_a_server_on_demand_is_this_users(self):
+        self.path("run").mkdir(0o700)
+        server = self.start("serve", "--listen", f"unix:{self.path('run/s')}", "--log", "none")
+        self.assertIn(b"listening", server.stderr.readline())
+        self.path("program").write_text(f"#!/bin/sh\necho '{{\"socket\": \"{self.path('run/s')}\"}}'\n")
+        self.path("program").chmod(0o755)
+        for call in (self.call_blocking, self.call_async):
+            client = oi.Once("sqlite:once.db", program=str(self.path("program")), timeout=harness.DEADLINE_S)
+            self.assertEqual(call(client), 1)
+            client.forget()
+            with unittest.mock.patch("os.geteuid", lambda: 4711), self.assertRaisesRegex(oi.Unavailable, "belongs to user"):
+                call(client)
+
+    @staticmethod
+    def call_blocking(client):
+        return client.call("s", "k", lambda claim: 1)
+
+    @staticmethod
+    def call_async(client):
+        async def one(claim):
+            return 1
+
+        async def run():
+            try:
+                return await client.call_async("s", "k", one)
+            finally:
+                await client.aclose()
+
+        return asyncio.run(run())
 
 
 class OnDemand(harness.Case):

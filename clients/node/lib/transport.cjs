@@ -4,6 +4,7 @@
 const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
+const path = require('node:path');
 const { uptime } = require('./kernel.cjs');
 
 const MAX_BODY_BYTES = 64 * 1024 * 1024; // More than any record holds.
@@ -32,7 +33,7 @@ function resolve({ server, store, tokenFile, program }) {
     );
   }
   let named = program || process.env.ONCE_PROGRAM || 'once';
-  if (named.includes('/')) named = require('node:path').resolve(named);
+  if (named.includes('/')) named = path.resolve(named);
   return { store, program: named, directory: workingDirectory() };
 }
 
@@ -47,7 +48,7 @@ function workingDirectory() {
 function ofServer(server, tokenFile) {
   if (server.startsWith('unix:')) {
     if (server.length === 5) throw new TypeError("the server 'unix:' names no socket");
-    return { socketPath: require('node:path').resolve(server.slice(5)) };
+    return { socketPath: path.resolve(server.slice(5)) };
   }
   let url;
   try {
@@ -62,6 +63,31 @@ function ofServer(server, tokenFile) {
   const file = tokenFile || process.env.ONCE_TOKEN_FILE;
   if (!file) throw new TypeError(`the server '${server}' needs a token: give tokenFile, or set ONCE_TOKEN_FILE`);
   return { host, port: Number(url.port), tokenFile: file };
+}
+
+// Another user's server would see every request, and could invent results. Node cannot ask a socket for its peer, so the
+// files are looked at before each request: a server on demand has a socket of this user, in a directory that only this user
+// can write, so that no other user can put one in its place meanwhile. A socket that the caller has named may be another
+// user's, who shares it: but not where any user could have made it first.
+function requireTrusted({ socketPath, isOnDemand }) {
+  let socket;
+  let directory;
+  try {
+    socket = fs.lstatSync(socketPath);
+    directory = fs.statSync(path.dirname(socketPath));
+  } catch (error) {
+    throw new Unreachable(`no server at ${socketPath}: ${error.message}`);
+  }
+  const own = process.geteuid();
+  if (isOnDemand) {
+    if (socket.uid === own && directory.uid === own && !(directory.mode & 0o022)) return;
+    throw new Unreachable(`the server at ${socketPath} belongs to user ${socket.uid}, or other users can write its directory`, true);
+  }
+  if ([own, 0, directory.uid].includes(socket.uid) || !(directory.mode & 0o002)) return;
+  throw new Unreachable(
+    `the server at ${socketPath} belongs to user ${socket.uid}, and every user can write its directory: use one that only the ` +
+      "server's user can write", true,
+  );
 }
 
 class Transport {
@@ -106,14 +132,15 @@ class Transport {
     }
   }
 
-  exchange(address, { method, path, body, type }, timeoutS, signal, isKept) {
+  async exchange(address, { method, path: target, body, type }, timeoutS, signal, isKept) {
+    if (address.socketPath !== undefined) requireTrusted(address);
     const headers = { 'Content-Length': body?.length ?? 0 };
     if (body !== undefined) headers['Content-Type'] = type;
     if (address.tokenFile !== undefined) headers.Authorization = `Bearer ${token(address.tokenFile)}`;
     const { socketPath, host, port } = address;
     return new Promise((resolvePromise, reject) => {
       const call = http.request({
-        method, path, headers, socketPath, host, port, setHost: false,
+        method, path: target, headers, socketPath, host, port, setHost: false,
         agent: isKept ? this.agent : false,
       });
       call.setHeader('Host', socketPath === undefined ? `${host.includes(':') ? `[${host}]` : host}:${port}` : 'once');
@@ -230,7 +257,7 @@ function start({ store, program, directory }) {
       try {
         const { socket } = JSON.parse(printed.split('\n')[0]);
         if (typeof socket !== 'string' || !socket.startsWith('/')) throw new TypeError();
-        end(undefined, { socketPath: socket });
+        end(undefined, { socketPath: socket, isOnDemand: true });
       } catch {
         end(`\`${command.join(' ')}\` printed ${JSON.stringify(printed.slice(0, 200))}, not its socket`);
       }

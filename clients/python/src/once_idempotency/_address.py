@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
+import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,31 @@ START_TIMEOUT_S = 60.0  # Of `once serve --on-demand`, which may create a store.
 @dataclass(frozen=True)
 class Unix:
     path: str
+    is_on_demand: bool = False
+
+    def require_trusted(self, connected: Any) -> None:
+        """Of a socket that is connected. Another user's server would see every request, and could invent results."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return
+        credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+        _, peer, _ = struct.unpack("iII", credentials)
+        try:
+            directory = os.stat(os.path.dirname(self.path))
+        except OSError as error:
+            raise Unreachable(f"no server at {self.path}: {error}") from error
+        why = distrust(peer, os.geteuid(), self.is_on_demand, directory.st_uid, directory.st_mode)
+        if why:
+            raise Unreachable(f"the server at {self.path} {why}", fatal=True)
+
+
+def distrust(peer: int, own: int, is_on_demand: bool, directory_owner: int, directory_mode: int) -> str:
+    """Why a server of user `peer` is not used; empty if it is. A server on demand is this user's. One that the caller has
+    named may be another user's, who shares it: but not where any user could have made its socket first."""
+    if is_on_demand:
+        return "" if peer == own else f"belongs to user {peer}"
+    if peer in (own, 0, directory_owner) or not directory_mode & stat.S_IWOTH:
+        return ""
+    return f"belongs to user {peer}, and every user can write its directory: use one that only the server's user can write"
 
 
 @dataclass(frozen=True)
@@ -192,4 +220,4 @@ class Starting:
                 raise ValueError
         except (ValueError, KeyError, TypeError):
             raise Unreachable(f"`once serve --on-demand` printed {line[:200]!r}, not its socket", fatal=True) from None
-        return Unix(path)
+        return Unix(path, is_on_demand=True)

@@ -40,6 +40,12 @@ class Connection:
             if not task.done():
                 raise Unreachable("the server did not accept a connection in time")
             reader, writer = task.result()
+            if isinstance(address, _address.Unix):
+                try:
+                    address.require_trusted(writer.get_extra_info("socket"))
+                except Unreachable:
+                    writer.close()
+                    raise
         except OSError as error:
             raise Unreachable(f"no server at {address}: {error}") from error
         finally:

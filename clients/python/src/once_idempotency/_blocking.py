@@ -40,9 +40,14 @@ class Connection:
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._limit(until)
             self.socket.connect(where)
+            if isinstance(address, _address.Unix):
+                address.require_trusted(self.socket)
         except OSError as error:
             self.socket.close()
             raise Unreachable(f"no server at {where}: {error}") from error
+        except Unreachable:
+            self.socket.close()
+            raise
 
     def close(self) -> None:
         self.socket.close()
