@@ -40,6 +40,7 @@ type options struct {
 	failsIfLate  bool
 	payload      func(any) any
 	comparesNone bool
+	maxDuration  time.Duration
 }
 
 func duration(name string, value time.Duration) Option {
@@ -60,6 +61,9 @@ func FailureRetention(value time.Duration) Option { return duration("failure_ret
 
 // Expected is when the operation counts as overdue.
 func Expected(value time.Duration) Option { return duration("expected", value) }
+
+// MaxDuration is how long the claim of work is renewed that does not end. Then it lapses. Default: as long as the work runs.
+func MaxDuration(value time.Duration) Option { return func(o *options) { o.maxDuration = value } }
 
 // Wait is how long to wait for another caller's result. Default: 10 s.
 func Wait(value time.Duration) Option { return func(o *options) { o.wait = value } }
@@ -174,7 +178,7 @@ func call[R any](ctx context.Context, c *Client, o options, key string, payload 
 		}
 		members = with(members, member)
 	}
-	claim, stored, err := c.begin(ctx, o.scope, key, o.wait, members)
+	claim, stored, err := c.begin(ctx, o, key, members)
 	if err != nil {
 		return none, err
 	}
@@ -366,10 +370,11 @@ func (c *Client) Begin(ctx context.Context, scope, key string, payload any, give
 		}
 		members = with(members, member)
 	}
-	return c.begin(ctx, scope, key, o.wait, members)
+	return c.begin(ctx, o, key, members)
 }
 
-func (c *Client) begin(ctx context.Context, scope, key string, wait time.Duration, members map[string]any) (*Claim, *Result, error) {
+func (c *Client) begin(ctx context.Context, o options, key string, members map[string]any) (*Claim, *Result, error) {
+	scope := o.scope
 	if missing[strings.ToLower(strings.TrimSpace(key))] {
 		return nil, nil, fail(ErrKeyMissing, "the key is %q, which is none; nothing was run", key)
 	}
@@ -382,7 +387,7 @@ func (c *Client) begin(ctx context.Context, scope, key string, wait time.Duratio
 			return nil, nil, fail(ErrInProgress, "%q is asked for by its own work, which would wait for itself", key)
 		}
 	}
-	waitedUntil := uptime() + wait
+	waitedUntil := uptime() + o.wait
 	for {
 		claim, stored, err := c.beginOnce(ctx, scope, key, max(waitedUntil-uptime(), 0), members)
 		if claim == nil {
@@ -393,7 +398,7 @@ func (c *Client) begin(ctx context.Context, scope, key string, wait time.Duratio
 		if err == nil {
 			var renewing context.Context
 			renewing, claim.stop = context.WithCancel(context.Background())
-			go claim.keepRenewed(renewing)
+			go claim.keepRenewed(renewing, o.maxDuration)
 			return claim, nil, nil
 		}
 		if !errors.Is(err, ErrClaimLost) {

@@ -89,9 +89,13 @@ func (c *Claim) renew(ctx context.Context, note string, timeout time.Duration) e
 	return refused(got, fmt.Sprintf("the claim of %q is not renewed", c.Key))
 }
 
-func (c *Claim) keepRenewed(ctx context.Context) {
-	following := c.lease / 3
+func (c *Claim) keepRenewed(ctx context.Context, maxDuration time.Duration) {
+	following, until := c.lease/3, uptime()+maxDuration
 	for sleep(ctx, following) == nil {
+		if maxDuration > 0 && uptime() >= until {
+			c.client.warn(fmt.Sprintf("the work of %q runs for longer than MaxDuration: its claim is not renewed, and lapses", c.Key))
+			return
+		}
 		err := c.renew(ctx, "", min(c.client.timeout, c.lease/3))
 		following = c.lease / 3
 		var none *unreachable
@@ -101,6 +105,8 @@ func (c *Claim) keepRenewed(ctx context.Context) {
 			return
 		case errors.As(err, &none):
 			following = min(c.lease/20, time.Second)
+		case err != nil && ctx.Err() == nil:
+			c.client.warn(err.Error())
 		}
 	}
 }

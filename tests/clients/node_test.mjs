@@ -1,7 +1,7 @@
 // Run by node_test.py: the Node package, with Express of npm. ONCE_SERVER names a server on an empty store.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { once as event } from 'node:events';
+import { getEventListeners, once as event } from 'node:events';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
@@ -286,6 +286,66 @@ test('Express', async (context) => {
   }
   assert.equal((await post('/busy', 'order-33', {})).status, 429); // An empty object that was read.
   assert.deepEqual(charged, [500, 500, 'busy', 'busy', 'ambiguous', 'raises', 'large', 'raw', 'slow', 'busy']);
+});
+
+const serving = async (context, add, ...options) => {
+  const app = express();
+  app.use(express.json());
+  for (const [path, more] of options) app.use(path, onceExpress({ once, principal: SHARED, ...more }));
+  add(app);
+  app.use((error, request, response, next) => response.status(500).send(error.message));
+  const server = app.listen(0, '127.0.0.1');
+  await event(server, 'listening');
+  context.after(() => server.close());
+  return (path, key, signal) => fetch(`http://127.0.0.1:${server.address().port}${path}`, { method: 'POST', headers: { 'idempotency-key': key }, signal });
+};
+
+test('the claim of a response that never ends is not renewed for ever', async (context) => {
+  const warned = new Promise((resolve) => { process.on('warning', ({ message }) => message.includes('maxDuration') && resolve(message)); });
+  const post = await serving(context, (app) => app.post('/never', () => {}), ['/', { maxDuration: 1, lease: 1500, wait: '60s' }]);
+  const client = new AbortController();
+  const first = post('/never', 'order-1', client.signal);
+  assert.match(await warned, /lapses/);
+  assert.match((await (await post('/never', 'order-1')).json()).type, /outcome-unknown/);
+  client.abort();
+  await assert.rejects(first);
+});
+
+test('a client that hangs up changes nothing, and a handler that does ends its claim', async (context) => {
+  let entered;
+  const post = await serving(context, (app) => {
+    app.post('/gone', async (request, response) => {
+      entered();
+      await event(response, 'close');
+      response.send('done');
+    });
+    app.post('/destroyed', (request, response) => response.destroy());
+    app.post('/status', (request, response) => response.status(9999).end());
+    app.post('/head', (request, response) => response.writeHead(99).end());
+  }, ['/', { wait: '60s' }]);
+  const client = new AbortController();
+  const isIn = new Promise((resolve) => { entered = resolve; });
+  const first = post('/gone', 'order-1', client.signal);
+  await isIn;
+  client.abort();
+  await assert.rejects(first);
+  const again = await post('/gone', 'order-1');
+  assert.deepEqual([await again.text(), again.headers.get('idempotent-replayed')], ['done', 'true']);
+  await assert.rejects(post('/destroyed', 'order-2'));
+  assert.match((await (await post('/destroyed', 'order-2')).json()).type, /outcome-unknown/);
+  for (const [path, text] of [['/status', /9999/], ['/head', /99/]]) assert.match(await (await post(path, 'order-3')).text(), text); // No unhandled rejection.
+});
+
+test("a caller's signal keeps no listeners", async () => {
+  const caller = new AbortController();
+  const work = once.makeIdempotent((n) => n, { key: (n) => n, scope: 'signal', signal: caller.signal });
+  for (let n = 0; n < 5; ++n) await work(n);
+  for (const fate of ['release', 'fail', 'hold']) {
+    const failing = once.makeIdempotent(() => { throw new Error('no'); }, { key: () => fate, scope: fate, signal: caller.signal, onError: fate });
+    await assert.rejects(failing(), /no/);
+  }
+  await work(0);
+  assert.equal(getEventListeners(caller.signal, 'abort').length, 0);
 });
 
 test('a finish that is refused does not say that nothing was done', async (context) => {

@@ -20,6 +20,7 @@ import sys
 import threading
 import unittest.mock
 import uuid
+import wsgiref.util
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "clients/python"
@@ -28,7 +29,7 @@ sys.path[:0] = [str(PACKAGE / "src"), str(ROOT / "tests/apps")]
 import harness  # noqa: E402
 import once_idempotency as oi  # noqa: E402
 import stranger  # noqa: E402
-from once_idempotency import _address, _keys, _protocol, _wire  # noqa: E402
+from once_idempotency import _address, _keys, _protocol, _wire, asgi, wsgi  # noqa: E402
 
 
 class ServeCase(harness.Case):
@@ -460,6 +461,77 @@ class OnDemand(harness.Case):
         self.assertEqual(self.path("calls").read_text(), f"serve --on-demand sqlite:once.db {os.path.realpath(self.dir)}\n" * 2)
 
 
+class Middleware(ServeCase):
+    """What needs no framework."""
+
+    RULES = {"principal": oi._http.SHARED, "lease": 1.5, "wait": harness.DEADLINE_S, "max_duration": 0.001}
+
+    def setUp(self):
+        super().setUp()
+        self.leave = threading.Event()
+        self.addCleanup(self.leave.set)
+
+    def check_lapse(self, post):
+        """`post()` returns the body of a request whose handler waits for `leave`."""
+        first = threading.Thread(target=post)
+        with self.assertLogs("once_idempotency", logging.WARNING) as logs:
+            first.start()
+            harness.wait_until(lambda: any("max_duration" in line for line in logs.output), "its renewals end")
+        self.assertIn(b"outcome-unknown", post())
+        self.leave.set()
+        first.join()
+
+    def test_the_claim_of_a_wsgi_application_that_hangs_lapses(self):
+        def hang(environ, start_response):
+            self.leave.wait()
+            start_response("200 OK", [])
+            return [b"late"]
+
+        app = wsgi.OnceMiddleware(hang, once=self.once_client, **self.RULES)
+
+        def post():
+            environ = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": "order-1", "PATH_INFO": "/"}
+            wsgiref.util.setup_testing_defaults(environ)
+            return b"".join(app(environ, lambda *_: None))
+
+        self.check_lapse(post)
+
+    async def asgi(self, app, extensions=None):
+        """The messages of a POST."""
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [(b"idempotency-key", b"order-1")], "extensions": extensions}
+        await asgi.OnceMiddleware(app, once=self.once_client, **self.RULES)(scope, receive, send)
+        await self.once_client.aclose()
+        return sent
+
+    def test_the_claim_of_an_asgi_application_that_hangs_lapses(self):
+        async def hang(scope, receive, send):
+            await asyncio.get_running_loop().run_in_executor(None, self.leave.wait)
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body"})
+
+        self.check_lapse(lambda: asyncio.run(self.asgi(hang))[-1]["body"])
+
+    def test_extensions_that_bypass_the_record_are_not_offered(self):
+        async def app(scope, receive, send):
+            offered = scope["extensions"] or {}
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            if "http.response.pathsend" in offered:
+                return await send({"type": "http.response.pathsend", "path": "/dev/null"})
+            await send({"type": "http.response.body", "body": ",".join(sorted(offered)).encode()})
+
+        offered = dict.fromkeys(["tls", "http.response.pathsend", "http.response.trailers", "http.response.early_hint", "http.response.zerocopysend"], {})
+        for _ in range(2):  # Run, and replayed.
+            self.assertEqual(asyncio.run(self.asgi(app, offered))[-1]["body"], b"tls")
+
+
 class Renewals(ServeCase):
     def test_many_claims_are_renewed_by_one_thread(self):
         before = threading.active_count()
@@ -474,7 +546,7 @@ class Renewals(ServeCase):
     def test_a_lost_claim_is_told_to_the_work(self):
         with self.assertRaises(oi.ClaimLost), self.once_client.claim("lost", "a", lease=1.5) as claim:
             self.expect(self.once("release", "--scope", "lost", "--key", "a", "--force", "--reason", "by hand"), 0)
-            harness.wait_until(lambda: claim._renewed.lost, "the loss is seen")
+            harness.wait_until(lambda: claim._granted.lost, "the loss is seen")
             claim.check()
 
 

@@ -40,7 +40,8 @@ type Options struct {
 	MaxRequestBytes, MaxAnswerBytes int64
 	// TakeOver lets a retry run again after 502 to 504, a panic, or the death of the process. Default: an operator decides.
 	TakeOver bool
-	// Claim are more options of each claim, such as once.Lease and once.Wait (default: a retry does not wait).
+	// Claim are more options of each claim, such as once.Lease, once.Wait (default: a retry does not wait), and
+	// once.MaxDuration (default: the claim of a handler that does not return is renewed for 10 minutes).
 	Claim []once.Option
 }
 
@@ -109,7 +110,8 @@ func Middleware(client *once.Client, options Options) func(http.Handler) http.Ha
 	if options.MaxAnswerBytes == 0 {
 		options.MaxAnswerBytes = 1 << 20
 	}
-	claimed := []once.Option{once.Wait(0)}
+	// A handler that never returns does not keep its key for ever.
+	claimed := []once.Option{once.Wait(0), once.MaxDuration(10 * time.Minute)}
 	if !options.TakeOver {
 		claimed = append(claimed, once.HoldOnLapse())
 	}

@@ -164,6 +164,34 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
+func TestTheClaimOfAHandlerThatNeverReturnsLapses(t *testing.T) {
+	warned, leave, ended := make(chan string, 8), make(chan struct{}), make(chan struct{})
+	client, err := once.New(once.Config{Timeout: time.Minute, Warn: func(text string) { warned <- text }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	handler := oncehttp.Middleware(client, oncehttp.Options{Principal: oncehttp.Shared, Claim: []once.Option{
+		once.MaxDuration(time.Millisecond), once.Lease(1500 * time.Millisecond), once.Wait(time.Minute)}})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
+	post := func() string {
+		request := httptest.NewRequest("POST", "/never", nil)
+		request.Header.Set("Idempotency-Key", "order-1")
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, request)
+		return response.Body.String()
+	}
+	go func() { defer close(ended); post() }()
+	if text := <-warned; !strings.Contains(text, "MaxDuration") {
+		t.Fatal(text)
+	}
+	if text := post(); !strings.Contains(text, "urn:once:problem:outcome-unknown") {
+		t.Fatal(text)
+	}
+	close(leave)
+	<-ended
+}
+
 func TestARefusedFinishDoesNotSayThatNothingWasDone(t *testing.T) {
 	var warned []string
 	client, err := once.New(once.Config{Server: os.Getenv("ONCE_TEST_REFUSING"), Timeout: time.Minute, Warn: func(text string) { warned = append(warned, text) }})

@@ -11,6 +11,7 @@ const NOT_KEPT = 'application/vnd.once.not-kept'; // A result that could not be 
 const MAX_RESULT_BYTES = 2 * 1024 * 1024;
 
 const json = (value) => Buffer.from(JSON.stringify(value));
+const warn = (message) => process.emitWarning(message, 'OnceWarning');
 const cut = (text, bytes) => {
   const data = Buffer.from(String(text));
   return data.length <= bytes ? String(text) : data.toString('utf8', 0, bytes).replace(/\ufffd+$/, '');
@@ -30,7 +31,8 @@ class Claim {
   #timer;
   #abort = new AbortController();
   #ended = false;
-  #isInFunction = false;
+  #renewUntil;
+  #forget;
 
   constructor(transport, timeoutS, scope, key, got, sentAt, signal) {
     this.#transport = transport;
@@ -51,8 +53,10 @@ class Claim {
     }
     // Aborted when the claim is lost, or when the caller cancels.
     this.signal = this.#abort.signal;
-    if (signal?.aborted) this.#abort.abort(signal.reason);
-    signal?.addEventListener('abort', () => this.#abort.abort(signal.reason), { once: true });
+    const cancel = () => this.#abort.abort(signal.reason);
+    if (signal?.aborted) cancel();
+    signal?.addEventListener('abort', cancel, { once: true });
+    this.#forget = () => signal?.removeEventListener('abort', cancel); // The signal may outlive many claims.
   }
 
   get validForMs() {
@@ -65,18 +69,27 @@ class Claim {
 
   // ---- for once.cjs
 
-  startRenewing(isInFunction) {
-    this.#isInFunction = isInFunction;
+  startRenewing(maxDurationS) {
+    this.#renewUntil = uptime() + maxDurationS;
     this.#renewAfter(this.leaseS / 3);
   }
 
   lapse() {
+    this.#stop();
+  }
+
+  #stop() {
     this.#ended = true;
     clearTimeout(this.#timer);
+    this.#forget();
   }
 
   #renewAfter(seconds) {
     this.#timer = setTimeout(async () => {
+      if (uptime() >= this.#renewUntil) {
+        warn(`the work of '${this.key}' runs for longer than maxDuration: its claim is not renewed, and lapses`);
+        return;
+      }
       let following = this.leaseS / 3;
       try {
         await this.#renew(Math.min(this.#timeoutS, this.leaseS / 3));
@@ -86,6 +99,7 @@ class Claim {
           return;
         }
         if (error instanceof Unreachable) following = Math.min(this.leaseS / 20, 1);
+        else warn(error.message);
       }
       if (!this.#ended) this.#renewAfter(following);
     }, seconds * 1000);
@@ -145,7 +159,7 @@ class Claim {
       if (answer.status === 409) throw this.#lost();
       throw refused(answer, `the work of '${this.key}' ran, and its end is not recorded`);
     } finally {
-      clearTimeout(this.#timer);
+      this.#stop();
     }
   }
 
@@ -158,7 +172,7 @@ class Claim {
         if (!(error instanceof TooLarge)) throw error;
       }
     }
-    process.emitWarning(`'${this.key}' ran, and its result of ${stored.body.length} bytes was too large to keep`, 'OnceWarning');
+    warn(`'${this.key}' ran, and its result of ${stored.body.length} bytes was too large to keep`);
     return this.finish('complete', Buffer.from(`a result of ${stored.body.length} bytes was too large to keep`), NOT_KEPT);
   }
 
@@ -241,4 +255,4 @@ class Claim {
   }
 }
 
-module.exports = { Claim, refused, JSON_TYPE, NOT_KEPT };
+module.exports = { Claim, refused, warn, JSON_TYPE, NOT_KEPT };

@@ -5,7 +5,7 @@ const { createHash } = require('node:crypto');
 const { internal, Claim, OnceError, InProgress, KeyReused, OutcomeUnknown, ClaimLost, ResultNotKept, StoredFailure, Unavailable, Unrecorded } =
   require('./index.cjs');
 const { BUGS, compared } = require('./values.cjs');
-const { NOT_KEPT } = require('./claim.cjs');
+const { NOT_KEPT, warn } = require('./claim.cjs');
 
 const ANSWER = 'application/vnd.once.http-response+json'; // How a response is stored.
 const SHARED = Symbol('once.SHARED');
@@ -53,7 +53,7 @@ function problemOf(error) {
 
 // The request was carried out.
 function problemOfFinish(error) {
-  process.emitWarning(`the answer of a request was not recorded: ${error.message}`, 'OnceWarning');
+  warn(`the answer of a request was not recorded: ${error.message}`);
   if (error instanceof ClaimLost) {
     return new Problem('claim-lost', 409, 'Another request took over this operation',
       'This request lost its claim while it ran, and its answer was not kept. Send it again after the time in Retry-After to get the answer that counts.', 1);
@@ -90,7 +90,8 @@ function keysIn(line) {
 
 function onceExpress({
   once, principal, service = '', methods = ['POST', 'PATCH'], keyHeader = 'Idempotency-Key', optionalKey = false,
-  maxAnswerBytes = 1024 * 1024, onAmbiguous = 'hold', wait = 0, lease = 30_000, retention = '1d', ...unknown
+  maxAnswerBytes = 1024 * 1024, onAmbiguous = 'hold', wait = 0, lease = 30_000, retention = '1d', maxDuration = '10m',
+  ...unknown
 } = {}) {
   if (Object.keys(unknown).length > 0) throw new TypeError(`there is no option ${Object.keys(unknown).join(', ')}`);
   if (typeof once?.begin !== 'function') throw new TypeError('once is missing: a client, new Once(...)');
@@ -104,7 +105,7 @@ function onceExpress({
     throw new TypeError('methods are of POST, PATCH, PUT and DELETE');
   }
   if (!['hold', 'takeover'].includes(onAmbiguous)) throw new TypeError("onAmbiguous is 'hold' or 'takeover'");
-  const policy = { wait, lease, retention, onLapse: onAmbiguous };
+  const policy = { wait, lease, retention, onLapse: onAmbiguous, maxDuration };
   new internal.Options('check', policy); // Mistakes are reported where they are made.
 
   function keyOf(request) {
@@ -148,6 +149,7 @@ function onceExpress({
 
   return async function onceMiddleware(request, response, next) {
     let claim;
+    let options;
     try {
       const key = keyOf(request);
       if (key === undefined) return next();
@@ -156,14 +158,15 @@ function onceExpress({
       const scope = `${service}/${request.method} ${path} ${sha256(who(request))}`;
       const compare = payloadOf(request);
       if (internal.isDisabled(scope)) return next();
-      claim = await once.begin(new internal.Options(scope, policy), key, compare);
+      options = new internal.Options(scope, policy);
+      claim = await once.begin(options, key, compare);
       if (!(claim instanceof Claim)) return send(response, replayed(claim));
     } catch (error) {
       if (error instanceof Problem) return send(response, error);
       if (error instanceof OnceError) return send(response, problemOf(error));
       return next(error);
     }
-    claim.startRenewing(true);
+    claim.startRenewing(options.maxDurationS);
     request.onceClaim = claim;
     keepResponse(response, claim);
     internal.claims.run([...(internal.claims.getStore() ?? []), claim], next);
@@ -172,7 +175,7 @@ function onceExpress({
   // The handler writes to a buffer. What it wrote is sent once it is recorded what became of the request.
   function keepResponse(response, claim) {
     const real = {};
-    for (const name of ['write', 'end', 'writeHead', 'flushHeaders']) real[name] = response[name];
+    for (const name of ['write', 'end', 'writeHead', 'flushHeaders', 'destroy']) real[name] = response[name];
     const parts = [];
     let isEnded = false;
     const keep = (part, encoding) => {
@@ -181,6 +184,7 @@ function onceExpress({
       }
     };
     response.writeHead = (status, ...more) => {
+      requireStatus(status);
       response.statusCode = status;
       const headers = more.at(-1);
       if (typeof more[0] === 'string') response.statusMessage = more[0];
@@ -197,6 +201,7 @@ function onceExpress({
     };
     response.end = (part, encoding, done) => {
       if (isEnded) return response;
+      requireStatus(response.statusCode);
       isEnded = true;
       keep(part, encoding);
       const callback = [part, encoding, done].find((one) => typeof one === 'function');
@@ -206,8 +211,19 @@ function onceExpress({
         if (told === answer) return response.end(answer.body, callback);
         for (const name of response.getHeaderNames()) response.removeHeader(name);
         return send(response, told, callback);
+      }).catch((error) => {
+        warn(`the response of a request could not be sent: ${error.message}`);
+        real.destroy.call(response, error);
       });
       return response;
+    };
+    // A client that hangs up changes nothing: the handler may still end its response. One that the handler destroys has none.
+    response.destroy = (error) => {
+      if (!isEnded) {
+        isEnded = true;
+        giveUp(claim, 'the handler destroyed its response');
+      }
+      return real.destroy.call(response, error);
     };
   }
 
@@ -215,8 +231,7 @@ function onceExpress({
     if (RELEASED.has(answer.status)) {
       await settle(claim.release(`the answer was ${answer.status}`));
     } else if (!(answer.status >= 200 && answer.status < 500) && !ERRORS_KEPT.has(answer.status)) {
-      if (onAmbiguous === 'hold') await settle(claim.hold(`the answer was ${answer.status}`));
-      else claim.lapse();
+      await giveUp(claim, `the answer was ${answer.status}`);
     } else {
       try {
         const other = await claim.finishWith(stored(answer));
@@ -224,17 +239,22 @@ function onceExpress({
       } catch (error) {
         if (error instanceof Problem) return error;
         if (!(error instanceof Unrecorded)) throw error;
-        process.emitWarning(`${error.message}; its answer is given, and it may run again`, 'OnceWarning');
+        warn(`${error.message}; its answer is given, and it may run again`);
       }
     }
     return answer;
+  }
+
+  async function giveUp(claim, reason) {
+    if (onAmbiguous === 'hold') await settle(claim.hold(reason));
+    else claim.lapse();
   }
 
   async function settle(end) {
     try {
       await end;
     } catch (error) {
-      process.emitWarning(`the end of a request was not recorded: ${error.message}`, 'OnceWarning');
+      warn(`the end of a request was not recorded: ${error.message}`);
     }
   }
 
@@ -243,6 +263,11 @@ function onceExpress({
     const kept = headers.filter(([name]) => !NOT_STORED.has(name.toLowerCase()));
     return { body: Buffer.from(JSON.stringify({ status, headers: kept, body: body.toString('base64') })), type: ANSWER };
   }
+}
+
+// As Node checks it when it sends, which is too late here.
+function requireStatus(status) {
+  if (!((status | 0) >= 100 && (status | 0) <= 999)) throw new RangeError(`Invalid status code: ${status}`);
 }
 
 function replayed({ body, type }) {

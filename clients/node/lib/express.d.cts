@@ -22,6 +22,8 @@ export interface HttpOptions<Request extends IncomingMessage = any> {
   wait?: Duration;
   lease?: Duration;
   retention?: Duration;
+  /** How long the claim of a handler that does not end its response is renewed. Default: 10 minutes. */
+  maxDuration?: Duration;
 }
 
 /** Middleware for Express and Connect, behind the parser of the body. `request.onceClaim` is the claim. */

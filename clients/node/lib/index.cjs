@@ -3,7 +3,7 @@
 // Operations that run once, however often they are called: a client of `once serve`. index.d.ts is the manual.
 const { AsyncLocalStorage } = require('node:async_hooks');
 const errors = require('./errors.cjs');
-const { Claim, refused, JSON_TYPE, NOT_KEPT } = require('./claim.cjs');
+const { Claim, refused, warn, JSON_TYPE, NOT_KEPT } = require('./claim.cjs');
 const { pauses, randomId, sleep, uptime } = require('./kernel.cjs');
 const { Transport, Unreachable } = require('./transport.cjs');
 const { compared, durationMs, encoded, keyText } = require('./values.cjs');
@@ -25,7 +25,7 @@ function isDisabled(scope) {
   const word = process.env.ONCE_DISABLED ?? '';
   const off = SWITCH[word.toLowerCase()];
   if (off === undefined) throw new TypeError(`ONCE_DISABLED is '${word}': neither 1 nor 0`);
-  if (off) process.emitWarning(`ONCE_DISABLED is set: '${scope}' runs unprotected, so that it may run twice`, 'OnceWarning');
+  if (off) warn(`ONCE_DISABLED is set: '${scope}' runs unprotected, so that it may run twice`);
   return off;
 }
 
@@ -34,7 +34,7 @@ class Options {
   constructor(scope, given) {
     const {
       lease = 30_000, wait = 10_000, retention, failureRetention, expected, onLapse = 'takeover', onError = 'release',
-      onUnrecorded = 'return', retryFailures = false, derive = [], encode, decode, signal, payload, ...unknown
+      onUnrecorded = 'return', retryFailures = false, derive = [], encode, decode, signal, payload, maxDuration, ...unknown
     } = given;
     if (Object.keys(unknown).length > 0) throw new TypeError(`there is no option ${Object.keys(unknown).join(', ')}`);
     if (typeof scope !== 'string' || scope === '') {
@@ -44,6 +44,7 @@ class Options {
     if (!['return', 'throw'].includes(onUnrecorded)) throw new TypeError("onUnrecorded is 'return' or 'throw'");
     if (typeof onError !== 'function' && !FATES.includes(onError)) throw new TypeError(`onError is a function, or one of ${FATES.join(', ')}`);
     Object.assign(this, { scope, onError, onUnrecorded, encode, decode });
+    this.maxDurationS = maxDuration === undefined ? Infinity : durationMs(maxDuration, 'maxDuration') / 1000;
     this.waitS = durationMs(wait, 'wait') / 1000;
     this.members = { scope, lease_ms: durationMs(lease, 'lease') };
     for (const [name, value] of Object.entries({ retention, failure_retention: failureRetention, expected })) {
@@ -59,7 +60,7 @@ class Options {
     try {
       return { body: encoded(this.encode ? this.encode(value) : value), type: JSON_TYPE };
     } catch (error) {
-      process.emitWarning(`'${key}' ran, and its result is not kept: ${error.message}`, 'OnceWarning');
+      warn(`'${key}' ran, and its result is not kept: ${error.message}`);
       return { body: Buffer.from(`its result is not JSON: ${error.message}`.slice(0, 1000)), type: NOT_KEPT };
     }
   }
@@ -144,7 +145,7 @@ class Once {
   async #run(options, key, compare, work, signal) {
     const claim = await this.begin(options, key, compare, signal);
     if (!(claim instanceof Claim)) return options.decoded(claim, key);
-    claim.startRenewing(true);
+    claim.startRenewing(options.maxDurationS);
     let result;
     try {
       result = await claims.run([...(claims.getStore() ?? []), claim], () => work(claim));
@@ -158,7 +159,7 @@ class Once {
       return other === undefined ? result : options.decoded({ body: other.body, type: other.type }, key);
     } catch (error) {
       if (!(error instanceof Unrecorded) || options.onUnrecorded === 'throw') throw error;
-      process.emitWarning(`${error.message}; its work has run, and may run again`, 'OnceWarning');
+      warn(`${error.message}; its work has run, and may run again`);
       return result;
     }
   }
@@ -179,6 +180,7 @@ class Once {
         await got.check(); // After a long wait it may be over. Nothing has run: if it is lost, another one is as good.
         return got;
       } catch (error) {
+        got.lapse();
         if (!(error instanceof ClaimLost)) throw error;
       }
     }
@@ -253,7 +255,7 @@ async function ended(claim, options, error) {
     else await claim[fate](`${name}: ${message}`);
   } catch (problem) {
     if (!(problem instanceof OnceError)) throw problem;
-    process.emitWarning(`the end of '${claim.key}' was not recorded: ${problem.message}`, 'OnceWarning');
+    warn(`the end of '${claim.key}' was not recorded: ${problem.message}`);
   }
 }
 

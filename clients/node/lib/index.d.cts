@@ -30,6 +30,8 @@ export interface CallOptions<R = unknown> {
   /** How long a result is replayed. Default: 24 hours. */
   retention?: Duration;
   failureRetention?: Duration;
+  /** How long the claim of work is renewed that does not end. Then it lapses. Default: as long as the work runs. */
+  maxDuration?: Duration;
   /** When the operation counts as overdue. */
   expected?: Duration;
   /** 'hold': a claim whose lease ended is not run again; an operator decides. */

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
 from typing import Any, Coroutine, Generator, List, Optional, Set, Tuple, TypeVar
 
 from . import _address, _protocol
 from ._clock import uptime
 from ._wire import MAX_HEAD_BYTES, Pause, Response, Send, Unreachable, parse_head
-from .errors import ClaimLost, OnceError
 
 T = TypeVar("T")
-log = logging.getLogger("once_idempotency")
 MAX_IDLE = 16  # Connections that are kept for each loop.
 
 
@@ -161,38 +158,30 @@ class Transport:
 
 
 class Renewed:
-    """A claim that a task keeps alive."""
+    """A claim that is kept alive. No task waits for the next renewal: it would be left over where a loop ends early."""
 
     def __init__(self, transport: Transport, granted: _protocol.Granted, timeout_s: float):
-        self.transport = transport
-        self.granted = granted
-        self.timeout_s = timeout_s
-        self.lost: Optional[ClaimLost] = None
+        self.transport, self.granted, self.timeout_s = transport, granted, timeout_s
+        self.timer: Optional[asyncio.TimerHandle] = None
         self.task: Optional["asyncio.Task[None]"] = None
 
     def start(self) -> None:
+        self._after(self.granted.lease_s / 3)
+
+    def _after(self, seconds: float) -> None:
+        self.timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
         self.task = asyncio.ensure_future(self._renew())
 
-    def stop(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-            self.task = None
-
     async def _renew(self) -> None:
-        lease_s = self.granted.lease_s
-        following = lease_s / 3
-        while True:
-            await asyncio.sleep(following)
-            following = lease_s / 3
-            try:
-                await self.transport.run(_protocol.renew(self.granted, min(self.timeout_s, lease_s / 3)))
-            except ClaimLost as error:
-                self.lost = error
-                log.warning("%s", error)
-                return
-            except Unreachable as error:
-                log.info("the claim of '%s' is not renewed yet: %s", self.granted.key, error)
-                following = min(lease_s / 20, 1.0)
-            except OnceError as error:
-                log.warning("the claim of '%s' cannot be renewed: %s", self.granted.key, error)
+        following = await self.transport.run(_protocol.renewal(self.granted, self.timeout_s))
+        self.task = None
+        if following is not None and self.timer is not None:
+            self._after(following)
 
+    def stop(self) -> None:
+        for one in (self.timer, self.task):
+            if one is not None:
+                one.cancel()
+        self.timer = self.task = None

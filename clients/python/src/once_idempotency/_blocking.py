@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import subprocess
 import threading
@@ -12,10 +11,8 @@ from typing import Any, Dict, Generator, List, Optional, Tuple, TypeVar
 from . import _address, _protocol
 from ._clock import uptime
 from ._wire import MAX_HEAD_BYTES, Pause, Response, Send, Unreachable, parse_head
-from .errors import ClaimLost, OnceError
 
 T = TypeVar("T")
-log = logging.getLogger("once_idempotency")
 MAX_IDLE = 16  # Connections that are kept.
 
 
@@ -100,7 +97,7 @@ class Transport:
             connection.close()  # Here only: the parent's descriptors are its own.
         self.idle = []
         self.lock = threading.Lock()
-        self.claims: Dict["Renewed", float] = {}
+        self.claims: Dict[_protocol.Granted, Tuple[float, float]] = {}  # When to renew each, and its timeout.
         self.changed = threading.Condition(threading.Lock())
         self.thread: Optional[threading.Thread] = None
 
@@ -172,15 +169,15 @@ class Transport:
 
     # ---- signs of life
 
-    def add(self, claim: "Renewed") -> None:
+    def add(self, claim: _protocol.Granted, timeout_s: float) -> None:
         with self.changed:
-            self.claims[claim] = uptime() + claim.granted.lease_s / 3
+            self.claims[claim] = uptime() + claim.lease_s / 3, timeout_s
             if self.thread is None or not self.thread.is_alive():
                 self.thread = threading.Thread(target=self._renew, name="once renewals", daemon=True)
                 self.thread.start()
             self.changed.notify()
 
-    def remove(self, claim: "Renewed") -> None:
+    def remove(self, claim: _protocol.Granted) -> None:
         with self.changed:
             self.claims.pop(claim, None)
             self.changed.notify()
@@ -195,43 +192,15 @@ class Transport:
                             self.thread = None
                             return
                         continue
-                    claim, due = min(self.claims.items(), key=lambda item: item[1])
+                    claim, (due, timeout_s) = min(self.claims.items(), key=lambda item: item[1])
                     left = due - uptime()
                     if left <= 0:
                         break
                     own.wait(left)
-            following = claim.renew_once()
+            following = self.run(_protocol.renewal(claim, timeout_s))
             with own:
                 if claim in self.claims:
                     if following is None:
                         del self.claims[claim]
                     else:
-                        self.claims[claim] = uptime() + following
-
-
-class Renewed:
-    """A claim that the thread keeps alive."""
-
-    def __init__(self, transport: Transport, granted: _protocol.Granted, timeout_s: float):
-        self.transport = transport
-        self.granted = granted
-        self.timeout_s = timeout_s
-        self.lost: Optional[ClaimLost] = None
-
-    def renew_once(self) -> Optional[float]:
-        """In how many seconds to renew again; None: it is of no use."""
-        lease_s = self.granted.lease_s
-        try:
-            # A third of the lease is left for more tries, and one slow answer must not cost other claims theirs.
-            self.transport.run(_protocol.renew(self.granted, min(self.timeout_s, lease_s / 3)))
-        except ClaimLost as error:
-            self.lost = error
-            log.warning("%s", error)
-            return None
-        except Unreachable as error:
-            log.info("the claim of '%s' is not renewed yet: %s", self.granted.key, error)
-            return min(lease_s / 20, 1.0)
-        except OnceError as error:
-            log.warning("the claim of '%s' cannot be renewed: %s", self.granted.key, error)
-            return lease_s / 3
-        return lease_s / 3
+                        self.claims[claim] = uptime() + following, timeout_s

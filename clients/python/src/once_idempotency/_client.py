@@ -9,6 +9,7 @@ import functools
 import inspect
 import json
 import logging
+import math
 import os
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
@@ -84,6 +85,7 @@ class Options:
         derive: Sequence[str] = (),
         encode: Optional[Encode] = None,
         decode: Optional[Decode] = None,
+        max_duration: Optional[Duration] = None,
     ):
         if not isinstance(scope, str):
             raise TypeError("scope= is a text, the name of the operation")
@@ -96,6 +98,7 @@ class Options:
                 raise ValueError(f"on_error={fate!r} is none of {', '.join(_FATES)}")
         self.scope = scope
         self.wait_s = seconds(wait, "wait")
+        self.max_duration_s = math.inf if max_duration is None else seconds(max_duration, "max_duration")
         self.on_error = on_error
         self.on_unrecorded = on_unrecorded
         self.encode, self.decode = encode, decode
@@ -154,6 +157,7 @@ class _ClaimBase:
     def __init__(self, options: Options, granted: Granted, timeout_s: float):
         self._options = options
         self._granted = granted
+        granted.renew_until = uptime() + options.max_duration_s
         self._timeout_s = timeout_s
         self._is_ended = False
         self._may_complete = True
@@ -223,17 +227,16 @@ class Claim(_ClaimBase):
     def __init__(self, transport: _blocking.Transport, options: Options, granted: Granted, timeout_s: float):
         super().__init__(options, granted, timeout_s)
         self._transport = transport
-        self._renewed = _blocking.Renewed(transport, granted, timeout_s)
-        transport.add(self._renewed)
+        transport.add(granted, timeout_s)
 
     def _stop(self) -> None:
-        self._transport.remove(self._renewed)
+        self._transport.remove(self._granted)
 
     def check(self) -> None:
         """Look before you leap: returns if the claim is certainly still ours, else raises `ClaimLost`."""
         self._require_own()
-        if self._renewed.lost is not None:
-            raise self._renewed.lost
+        if self._granted.lost is not None:
+            raise self._granted.lost
         self._transport.run(_protocol.assure(self._granted, self._timeout_s))
 
     def note(self, text: str) -> None:
@@ -338,8 +341,8 @@ class AsyncClaim(_ClaimBase):
     async def check(self) -> None:
         """Look before you leap: returns if the claim is certainly still ours, else raises `ClaimLost`."""
         self._require_own()
-        if self._renewed.lost is not None:
-            raise self._renewed.lost
+        if self._granted.lost is not None:
+            raise self._granted.lost
         await self._transport.run(_protocol.assure(self._granted, self._timeout_s))
 
     async def note(self, text: str) -> None:
@@ -586,7 +589,7 @@ class Once:
         function, a lambda and a nested function need one. `payload` names the arguments that are compared (default:
         all); a call with the same key and others raises `KeyReused`. None compares nothing. `data_keyword_argument` is
         Powertools' name for a single one. The others are those of `Options`: lease, wait, retention, failure_retention,
-        expected, on_lapse, on_error, on_unrecorded, retry_failures, derive, encode, decode.
+        expected, on_lapse, on_error, on_unrecorded, retry_failures, derive, encode, decode, max_duration.
         """
         if data_keyword_argument is not None:
             if payload is not ALL:

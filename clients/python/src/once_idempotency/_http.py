@@ -91,6 +91,7 @@ class Rules:
         wait: Duration = 0,
         lease: Duration = 30,
         retention: Duration = "1d",
+        max_duration: Duration = "10m",
     ):
         if isinstance(principal, str) and (not principal or _UNSTABLE_HEADERS.search(principal)):
             raise ValueError(f"the header {principal!r} changes with each request: a retry would be another client's")
@@ -108,7 +109,10 @@ class Rules:
         self.optional_key = optional_key
         self.max_request_bytes, self.max_answer_bytes = max_request_bytes, max_answer_bytes
         self.on_ambiguous = on_ambiguous
-        self.policy: Dict[str, Any] = {"wait": wait, "lease": lease, "retention": retention, "on_lapse": on_ambiguous}
+        # A handler that never ends its response does not keep its key for ever.
+        self.policy: Dict[str, Any] = {
+            "wait": wait, "lease": lease, "retention": retention, "on_lapse": on_ambiguous, "max_duration": max_duration,
+        }
         Options("", **self.policy)  # Mistakes are reported where they are made.
 
     def key(self, asked: Asked) -> Optional[str]:

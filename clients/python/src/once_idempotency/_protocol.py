@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
+import math
 import os
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Generator, Mapping, Optional, Tuple, Union
@@ -19,6 +21,7 @@ from .errors import (
     ClaimLost,
     InProgress,
     KeyReused,
+    OnceError,
     OutcomeUnknown,
     Refused,
     ResultNotKept,
@@ -34,6 +37,7 @@ MAX_RESULT_BYTES = 2 * 1024 * 1024
 JSON = "application/json"
 
 Effect = Union[Send, Pause]
+log = logging.getLogger("once_idempotency")
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,9 @@ class Stored:
     content_type: str
 
 
-@dataclass
+@dataclass(eq=False)
 class Granted:
-    """A claim. `valid_until` is of `uptime()`: until then it is certainly ours."""
+    """A claim. `valid_until` is of `uptime()`: until then it is certainly ours. `renew_until` bounds its renewals."""
 
     id: str
     scope: str
@@ -57,6 +61,8 @@ class Granted:
     valid_until: float
     steps: Dict[str, bytes] = field(default_factory=dict)
     derived_keys: Mapping[str, str] = field(default_factory=dict)
+    renew_until: float = math.inf
+    lost: Optional[ClaimLost] = None
 
     def path(self, word: str) -> str:
         return f"/v1/claims/{self.id}/{word}"
@@ -191,6 +197,26 @@ def renew(granted: Granted, timeout_s: float, note: str = "") -> Generator[Effec
     if response.status in (409, 200):  # 200: superseded, by another attempt's result.
         raise _lost(granted)
     raise refused(response, f"the claim of '{granted.key}' is not renewed")
+
+
+def renewal(granted: Granted, timeout_s: float) -> Generator[Effect, Response, Optional[float]]:
+    """One of those while the work runs. In how many seconds to renew again; None: it is of no use."""
+    if uptime() >= granted.renew_until:
+        log.warning("the work of '%s' runs for longer than max_duration: its claim is not renewed, and lapses", granted.key)
+        return None
+    try:
+        # A third of the lease is left for more tries, and one slow answer must not cost other claims theirs.
+        yield from renew(granted, min(timeout_s, granted.lease_s / 3))
+    except ClaimLost as error:
+        granted.lost = error
+        log.warning("%s", error)
+        return None
+    except Unreachable as error:
+        log.info("the claim of '%s' is not renewed yet: %s", granted.key, error)
+        return min(granted.lease_s / 20, 1.0)
+    except OnceError as error:
+        log.warning("%s", error)
+    return granted.lease_s / 3
 
 
 def assure(granted: Granted, timeout_s: float) -> Generator[Effect, Response, None]:

@@ -98,7 +98,7 @@ class OnceMiddleware:
                 ended = not message.get("more_body", False)
 
         try:
-            await self.app({**scope, "once_claim": claim}, receive_body, keep)
+            await self.app({**scope, "extensions": _extensions(scope), "once_claim": claim}, receive_body, keep)
         except BaseException as error:
             if isinstance(error, Exception) and self.rules.on_ambiguous == "hold":
                 await _settle(claim.hold(f"the handler raised {type(error).__name__}: {error}"))
@@ -106,7 +106,10 @@ class OnceMiddleware:
                 claim._lapse()
             raise
         if not ended:  # As a server sees it: 500, and nothing says what was done.
-            await _settle(claim.hold("the application sent no whole response"))
+            if self.rules.on_ambiguous == "hold":
+                await _settle(claim.hold("the application sent no whole response"))
+            else:
+                claim._lapse()
             return
         headers: Headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in started.get("headers", [])]
         answer = Answer(int(started["status"]), headers, b"".join(parts))
@@ -139,6 +142,11 @@ class OnceMiddleware:
             return problem.answer
         finally:
             claim._stop()
+
+
+def _extensions(scope: MutableMapping[str, Any]) -> Dict[str, Any]:
+    """Without those that answer by other messages, such as the path of a file: their content could not be stored."""
+    return {name: value for name, value in (scope.get("extensions") or {}).items() if not name.startswith("http.response.")}
 
 
 async def _settle(ending: Awaitable[None]) -> None:
