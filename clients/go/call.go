@@ -224,11 +224,11 @@ func (c *Claim) failed(ctx, working context.Context, o options, err error) {
 	var end error
 	switch o.fate(err) {
 	case Release:
-		end = c.Release(ctx, err.Error())
+		end = c.Release(ctx, fmt.Sprintf("%T: %v", err, err))
 	case Store:
 		end = c.Fail(ctx, fmt.Sprintf("%T", err), err.Error())
 	default: // A function with a bug must not let the work run again.
-		end = c.Hold(ctx, err.Error())
+		end = c.Hold(ctx, fmt.Sprintf("%T: %v", err, err))
 	}
 	if end != nil { // The work's own error is what the caller must see.
 		c.client.warn(fmt.Sprintf("the end of %q was not recorded: %v", c.Key, end))

@@ -166,7 +166,11 @@ func TestTheFateOfAnError(t *testing.T) {
 			is(t, err, wanted)
 		}
 	}
-	_, err := once.Call(ctx, client, "fates", "declined", nil, func(context.Context, *once.Claim) (int, error) { return 0, nil })
+	shown, err := exec.Command(os.Getenv("ONCE_PROGRAM"), "show", "--scope", "fates", "--key", "unclear", "--json").CombinedOutput()
+	if err != nil || !strings.Contains(string(shown), "*errors.errorString: unclear") {
+		t.Fatalf("%v: %s", err, shown) // The record has the text: see the README.
+	}
+	_, err = once.Call(ctx, client, "fates", "declined", nil, func(context.Context, *once.Claim) (int, error) { return 0, nil })
 	var known *once.Error
 	if !errors.As(err, &known) || known.Failure == nil || known.Failure.Code != "once_test.declined" || known.Failure.Message != "declined" {
 		t.Fatalf("got %+v", known)

@@ -7,8 +7,10 @@ import decimal
 import enum
 import errno
 import functools
+import gc
 import importlib
 import inspect
+import json
 import logging
 import multiprocessing
 import os
@@ -216,6 +218,7 @@ class Decorator(ServeCase):
             with self.assertRaises(second):
                 work(kind, kind)
         self.assertEqual(ran, ["K", "Z", "V", "V"])
+        self.assertIn("ZeroDivisionError: no", json.dumps(self.show("Z", "--scope", "fates")))  # The record has the text: see the README.
 
     def test_an_interrupt_lets_the_claim_lapse(self):
         @self.once_client.idempotent(key="a", scope="interrupt", wait=0)
@@ -530,6 +533,41 @@ class Middleware(ServeCase):
         offered = dict.fromkeys(["tls", "http.response.pathsend", "http.response.trailers", "http.response.early_hint", "http.response.zerocopysend"], {})
         for _ in range(2):  # Run, and replayed.
             self.assertEqual(asyncio.run(self.asgi(app, offered))[-1]["body"], b"tls")
+
+
+class Loops(ServeCase):
+    def setUp(self):
+        super().setUp()
+        self.complaints = []
+        handler = logging.Handler()
+        handler.emit = self.complaints.append
+        logging.getLogger("asyncio").addHandler(handler)
+        self.addCleanup(logging.getLogger("asyncio").removeHandler, handler)
+
+    async def begin(self):
+        """A claim that nothing ends, once it has been renewed."""
+        block = self.once_client.claim("loops", str(uuid.uuid4()), lease=1.5)
+        claim = await block.__aenter__()
+        before, end = claim.valid_for_s, claim._granted.valid_until
+        while claim._granted.valid_until == end:
+            await asyncio.sleep(0.01)
+        self.assertGreater(before, 0)
+        return block
+
+    def test_a_loop_that_ends_leaves_no_task_over(self):
+        for run in (asyncio.run, self.run_bare):
+            self.assertIsNotNone(run(self.begin()))
+            gc.collect()
+        self.assertEqual(self.complaints, [])
+
+    @staticmethod
+    def run_bare(work):
+        """Without what asyncio.run() does at its end."""
+        loop = asyncio.new_event_loop()
+        try:
+            return loop.run_until_complete(work)
+        finally:
+            loop.close()
 
 
 class Renewals(ServeCase):
