@@ -50,6 +50,16 @@ func is(t *testing.T, err, wanted error) {
 	}
 }
 
+// wait returns what the channel gives. That it does not is a fault, and not a reason to wait for ever.
+func wait[T any](what string, channel <-chan T) T {
+	select {
+	case got := <-channel:
+		return got
+	case <-time.After(time.Minute):
+		panic("not seen within a minute: " + what) // With the stacks of all goroutines.
+	}
+}
+
 func panics(t *testing.T, what string, fn func()) {
 	t.Helper()
 	defer func() {
@@ -192,7 +202,7 @@ func TestALostClaimCancelsTheWork(t *testing.T) {
 		if out, err := exec.Command(os.Getenv("ONCE_PROGRAM"), "release", "--scope", "lost", "--key", "a", "--force", "--reason", "by hand").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		<-ctx.Done()
+		wait("the loss of the claim", ctx.Done())
 		is(t, context.Cause(ctx), once.ErrClaimLost)
 		is(t, claim.Check(context.Background()), once.ErrClaimLost)
 		return 0, context.Cause(ctx)

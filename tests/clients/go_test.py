@@ -23,7 +23,8 @@ class Go(harness.Case):
         env = {**self.env, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "ONCE_PROGRAM": harness.PROGRAM,
                "ONCE_SERVER": f"unix:{self.path('s')}", "ONCE_TEST_REFUSING": f"unix:{self.path('p')}",
                "ONCE_TEST_STRANGER": self.stranger_address or "", "PATH": f"{GO}:{os.environ['PATH']}"}
-        done = subprocess.run(command, cwd=MODULE, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(command, cwd=MODULE, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                              timeout=harness.DEADLINE_S * 10)
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
@@ -34,7 +35,7 @@ class Go(harness.Case):
         proxy = CuttingProxy(self.path("p"), self.path("s"))
         self.addCleanup(proxy.close)
         proxy.refuses = "complete"
-        said = self.run_go("go", "test", "-count=1", "-v", "./...")
+        said = self.run_go("go", "test", "-count=1", "-v", "-timeout=5m", "./...")
         if self.stranger_address:
             stranger.check_nothing_was_sent(self)
         self.assertEqual(said.count("\nok "), 2, said)

@@ -33,7 +33,7 @@ WRONG = ["charge({ id: 17 }, 5);", "once.makeIdempotent((n: number) => n, { scop
 class Node(harness.Case):
     def run_in(self, folder, *command, **env):
         return subprocess.run([os.fspath(word) for word in command], cwd=folder, env={**self.env, **env}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False)
+                              stderr=subprocess.STDOUT, text=True, check=False, timeout=harness.DEADLINE_S * 10)
 
     def test_functions_and_express(self):
         server = self.start("serve", "--listen", f"unix:{self.path('s')}", "--log", "none")

@@ -476,13 +476,14 @@ class Middleware(ServeCase):
 
     def check_lapse(self, post):
         """`post()` returns the body of a request whose handler waits for `leave`."""
-        first = threading.Thread(target=post)
+        first = threading.Thread(target=post, daemon=True)
         with self.assertLogs("once_idempotency", logging.WARNING) as logs:
             first.start()
             harness.wait_until(lambda: any("max_duration" in line for line in logs.output), "its renewals end")
         self.assertIn(b"outcome-unknown", post())
         self.leave.set()
-        first.join()
+        first.join(harness.DEADLINE_S)
+        self.assertFalse(first.is_alive())
 
     def test_the_claim_of_a_wsgi_application_that_hangs_lapses(self):
         def hang(environ, start_response):

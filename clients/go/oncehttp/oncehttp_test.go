@@ -23,6 +23,16 @@ type reply struct {
 	word   string
 }
 
+// wait returns what the channel gives. That it does not is a fault, and not a reason to wait for ever.
+func wait[T any](what string, channel <-chan T) T {
+	select {
+	case got := <-channel:
+		return got
+	case <-time.After(time.Minute):
+		panic("not seen within a minute: " + what) // With the stacks of all goroutines.
+	}
+}
+
 func TestMiddleware(t *testing.T) {
 	client, err := once.New(once.Config{Timeout: time.Minute})
 	if err != nil {
@@ -31,7 +41,7 @@ func TestMiddleware(t *testing.T) {
 	defer client.Close()
 	var mutex sync.Mutex
 	var charged []string
-	entered, leave := make(chan struct{}), make(chan struct{})
+	entered, leave := make(chan struct{}, 8), make(chan struct{}) // A handler never waits to enter, if it runs too often.
 	handler := http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
 		body, err := io.ReadAll(request.Body)
 		if err != nil {
@@ -52,7 +62,7 @@ func TestMiddleware(t *testing.T) {
 			writer.WriteHeader(201)
 			fmt.Fprintf(writer, "charge %d of %d bytes", number, len(body))
 		case "slow":
-			close(entered)
+			entered <- struct{}{}
 			<-leave
 			fmt.Fprint(writer, "done")
 		case "busy":
@@ -67,6 +77,9 @@ func TestMiddleware(t *testing.T) {
 	})
 	server := httptest.NewServer(oncehttp.Middleware(client, oncehttp.Options{Principal: oncehttp.Header("X-Api-Key"), Service: "shop"})(handler))
 	defer server.Close()
+	letGo := sync.OnceFunc(func() { close(leave) })
+	defer letGo() // Before the server is closed, which waits for its handlers: also when the test fails.
+	sender := &http.Client{Timeout: time.Minute}
 
 	try := func(path, key, body, who string) (reply, error) {
 		request, err := http.NewRequest("POST", server.URL+path, strings.NewReader(body))
@@ -80,7 +93,7 @@ func TestMiddleware(t *testing.T) {
 		if who != "" {
 			request.Header.Set("X-Api-Key", who)
 		}
-		got, err := http.DefaultClient.Do(request)
+		got, err := sender.Do(request)
 		if err != nil {
 			return reply{}, err
 		}
@@ -145,7 +158,7 @@ func TestMiddleware(t *testing.T) {
 		t.Fatalf("%d bytes", len(got.body))
 	}
 	expect(post("/large", "order-23", "", "alice"), 410, "answer-not-kept")
-	slow := make(chan reply)
+	slow := make(chan reply, 1)
 	go func() {
 		got, err := try("/slow", "order-30", "", "alice")
 		if err != nil {
@@ -153,12 +166,12 @@ func TestMiddleware(t *testing.T) {
 		}
 		slow <- got
 	}()
-	<-entered
+	wait("the slow request's handler", entered)
 	if conflict := expect(post("/slow", "order-30", "", "alice"), 409, "in-progress"); conflict.header.Get("Retry-After") == "" {
 		t.Fatal("no Retry-After")
 	}
-	close(leave)
-	expect(<-slow, 200, "done")
+	letGo()
+	expect(wait("the slow request's response", slow), 200, "done")
 	if got, wanted := strings.Join(charged, " "), "charges charges charges charges busy busy path\xfe path\xff path/a path/a ambiguous raises large slow"; got != wanted {
 		t.Fatalf("ran %s, wanted %s", got, wanted)
 	}
@@ -181,15 +194,17 @@ func TestTheClaimOfAHandlerThatNeverReturnsLapses(t *testing.T) {
 		handler.ServeHTTP(response, request)
 		return response.Body.String()
 	}
+	letGo := sync.OnceFunc(func() { close(leave) })
+	defer letGo()
 	go func() { defer close(ended); post() }()
-	if text := <-warned; !strings.Contains(text, "MaxDuration") {
+	if text := wait("the end of the renewals", warned); !strings.Contains(text, "MaxDuration") {
 		t.Fatal(text)
 	}
 	if text := post(); !strings.Contains(text, "urn:once:problem:outcome-unknown") {
 		t.Fatal(text)
 	}
-	close(leave)
-	<-ended
+	letGo()
+	wait("the end of the first request", ended)
 }
 
 func TestARefusedFinishDoesNotSayThatNothingWasDone(t *testing.T) {
