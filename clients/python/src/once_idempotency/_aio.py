@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import Any, Coroutine, Generator, List, Optional, Set, Tuple, TypeVar
+from typing import Any, Coroutine, List, Optional, Set, Tuple, TypeVar
 
 from . import _address, _protocol
 from ._clock import uptime
@@ -130,7 +130,7 @@ class Transport:
                     connection.close()
             connection = None
 
-    async def run(self, protocol: Generator[_protocol.Effect, Response, T]) -> T:
+    async def run(self, protocol: _protocol.Protocol[T]) -> T:
         try:
             effect = next(protocol)
             while True:
@@ -149,9 +149,9 @@ class Transport:
         finally:
             protocol.close()
 
-    async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_to_its_end(self, protocol: _protocol.Protocol[T]) -> T:
         """Even if the caller is cancelled meanwhile: a finish that the work has earned."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(self.run(protocol))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return await asyncio.shield(task)

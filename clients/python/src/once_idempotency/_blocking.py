@@ -6,7 +6,7 @@ import socket
 import subprocess
 import threading
 import time
-from typing import Any, Dict, Generator, List, Optional, Tuple, TypeVar
+from typing import Any, Dict, List, Optional, Tuple, TypeVar
 
 from . import _address, _protocol
 from ._clock import uptime
@@ -148,7 +148,7 @@ class Transport:
                     connection.close()
             connection = None
 
-    def run(self, protocol: Generator[_protocol.Effect, Response, T]) -> T:
+    def run(self, protocol: _protocol.Protocol[T]) -> T:
         try:
             effect = next(protocol)
             while True:

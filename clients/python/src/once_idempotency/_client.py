@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from . import _address, _aio, _blocking, _keys, _protocol
 from ._clock import uptime
 from ._keys import ALL, Key, Payload
-from ._protocol import JSON, NOT_KEPT, Granted, Stored
+from ._protocol import JSON, NOT_KEPT, Granted, Protocol, Stored
 from ._scopes import default_scope, is_same
 from ._wire import Unreachable
 from .errors import (
@@ -152,7 +152,9 @@ class Options:
 
 
 class _ClaimBase:
-    """What both kinds of claim have."""
+    """What both kinds of claim have. What ends in -ing is a protocol, which the transport of either carries out."""
+
+    _stop: Callable[[], None]  # Ends the renewals.
 
     def __init__(self, options: Options, granted: Granted, timeout_s: float):
         self._options = options
@@ -191,17 +193,33 @@ class _ClaimBase:
         """How long the claim is certainly ours, without another renewal."""
         return max(0.0, self._granted.valid_until - uptime())
 
-    def _begin_end(self, is_complete: bool = False) -> None:
-        self._require_own()
-        if self._is_ended:
-            raise OnceError(f"the claim of '{self.key}' has ended already")
-        if is_complete and not self._may_complete:
-            raise OnceError("the function's result completes the claim: return it")
-        self._is_ended = True
-
     def _require_own(self) -> None:
         if os.getpid() != self._pid:
             raise ClaimLost(f"the claim of '{self.key}' belongs to process {self._pid}, which forked this one")
+
+    def _begin_end(self) -> None:
+        self._require_own()
+        if self._is_ended:
+            raise OnceError(f"the claim of '{self.key}' has ended already")
+        self._is_ended = True
+
+    def _lapse(self) -> None:
+        """No more signs of life. Nothing is sent: what the work has done is not known."""
+        self._is_ended = True
+        self._stop()
+
+    def _checking(self) -> Protocol[None]:
+        self._require_own()
+        if self._granted.lost is not None:
+            raise self._granted.lost
+        yield from _protocol.assure(self._granted, self._timeout_s)
+
+    def _noting(self, text: str) -> Protocol[None]:
+        self._require_own()
+        try:
+            yield from _protocol.renew(self._granted, self._timeout_s, text)
+        except Unreachable as error:
+            log.info("the note for '%s' was not written: %s", self.key, error)
 
     def _look_at_step(self, name: str) -> Optional[Any]:
         self._require_own()
@@ -211,14 +229,63 @@ class _ClaimBase:
             return None
         return (json.loads(self._granted.steps[name]),)
 
-    @staticmethod
-    def _encoded_step(value: Any) -> bytes:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    def _keeping_step(self, name: str, value: Any) -> Protocol[None]:
+        data = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        yield from _protocol.step(self._granted, name, data, self._timeout_s)
 
-    def _superseded(self, other: Optional[Stored]) -> None:
-        """After an end without a result: another attempt's counts, which the next call gets."""
+    def _completing_block(self, result: Any) -> Protocol[Any]:
+        if not self._may_complete and not self._is_ended:
+            raise OnceError("the function's result completes the claim: return it")
+        self._begin_end()
+        return (yield from self._completing(result))
+
+    def _completing(self, result: Any) -> Protocol[Any]:
+        self._is_ended = True
+        stored = self._options.encoded(result)
+        try:
+            other, is_kept = yield from _protocol.complete(self._granted, stored, self._timeout_s)
+        except Unrecorded as error:
+            if self._options.on_unrecorded == "raise":
+                raise
+            log.error("%s; its work has run, and may run again", error)
+            return result
+        finally:
+            self._stop()
         if other is not None:
-            log.warning("the claim of '%s' was lost, and another attempt has stored a result", self.key)
+            return self._options.decoded(other, self.key)
+        if not is_kept:
+            log.warning("'%s' ran, and its result was not kept: %s", self.key, _why(stored))
+        return result
+
+    def _ending(self, word: str, *texts: str) -> Protocol[None]:
+        """`word` is fail, release or hold."""
+        self._begin_end()
+        try:
+            other = yield from _protocol.end(self._granted, word, texts, self._timeout_s)
+            if other is not None:  # Another attempt's result counts, which the next call gets.
+                log.warning("the claim of '%s' was lost, and another attempt has stored a result", self.key)
+        finally:
+            self._stop()
+
+    def _settling(self, word: str, *texts: str) -> Protocol[None]:
+        """As _ending, where there is something that the caller must see before a failure of it."""
+        try:
+            yield from self._ending(word, *texts)
+        except OnceError as error:
+            log.error("the end of '%s' was not recorded: %s", self.key, error)
+
+    def _lapses(self, error: BaseException) -> bool:
+        """Whether nothing is to be sent for this error of the work."""
+        if not self._is_ended and (self._options.fate(error) is None or os.getpid() != self._pid):
+            self._lapse()
+        return self._is_ended
+
+    def _throwing(self, error: BaseException) -> Protocol[None]:
+        fate = self._options.fate(error) or "hold"
+        if fate == "fail":
+            yield from self._settling(fate, type(error).__name__, str(error))
+        else:
+            yield from self._settling(fate, f"{type(error).__name__}: {error}")
 
 
 class Claim(_ClaimBase):
@@ -227,25 +294,16 @@ class Claim(_ClaimBase):
     def __init__(self, transport: _blocking.Transport, options: Options, granted: Granted, timeout_s: float):
         super().__init__(options, granted, timeout_s)
         self._transport = transport
+        self._stop = lambda: transport.remove(granted)
         transport.add(granted, timeout_s)
-
-    def _stop(self) -> None:
-        self._transport.remove(self._granted)
 
     def check(self) -> None:
         """Look before you leap: returns if the claim is certainly still ours, else raises `ClaimLost`."""
-        self._require_own()
-        if self._granted.lost is not None:
-            raise self._granted.lost
-        self._transport.run(_protocol.assure(self._granted, self._timeout_s))
+        self._transport.run(self._checking())
 
     def note(self, text: str) -> None:
         """For operators, who see it with the record: how far the work is."""
-        self._require_own()
-        try:
-            self._transport.run(_protocol.renew(self._granted, self._timeout_s, text))
-        except Unreachable as error:
-            log.info("the note for '%s' was not written: %s", self.key, error)
+        self._transport.run(self._noting(text))
 
     def step(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """The result of `function(*args, **kwargs)`, which is kept in the record: an attempt that takes over gets it,
@@ -257,73 +315,28 @@ class Claim(_ClaimBase):
         value = function(*args, **kwargs)
         if inspect.isawaitable(value):
             raise TypeError(f"the step '{name}' is a coroutine: use an `async def` and await claim.step(...)")
-        self._transport.run(_protocol.step(self._granted, name, self._encoded_step(value), self._timeout_s))
+        self._transport.run(self._keeping_step(name, value))
         return value
 
     def complete(self, result: Any) -> Any:
         """Stores the result, and returns the one that counts: after a takeover, the other attempt's."""
-        self._begin_end(is_complete=True)
-        return self._complete(result)
-
-    def _complete(self, result: Any) -> Any:
-        self._is_ended = True
-        stored = self._options.encoded(result)
-        try:
-            other, is_kept = self._transport.run(_protocol.complete(self._granted, stored, self._timeout_s))
-        except Unrecorded as error:
-            if self._options.on_unrecorded == "raise":
-                raise
-            log.error("%s; its work has run, and may run again", error)
-            return result
-        finally:
-            self._stop()
-        if other is not None:
-            return self._options.decoded(other, self.key)
-        if not is_kept:
-            log.warning("'%s' ran, and its result was not kept: %s", self.key, _why(stored))
-        return result
+        return self._transport.run(self._completing_block(result))
 
     def fail(self, code: str, message: str = "") -> None:
         """Stores a failure, which is replayed to later callers as `StoredFailure`."""
-        self._begin_end()
-        try:
-            self._superseded(self._transport.run(_protocol.fail(self._granted, code, message, self._timeout_s)))
-        finally:
-            self._stop()
+        self._transport.run(self._ending("fail", code, message))
 
     def release(self, reason: str = "") -> None:
         """Nothing was done: the next caller may run it at once."""
-        self._give_up("release", reason)
+        self._transport.run(self._ending("release", reason))
 
     def hold(self, reason: str) -> None:
         """The outcome is not known: nothing is run until an operator has decided."""
-        self._give_up("hold", reason)
-
-    def _give_up(self, word: str, reason: str) -> None:
-        self._begin_end()
-        try:
-            self._superseded(self._transport.run(_protocol.give_up_claim(self._granted, word, reason, self._timeout_s)))
-        finally:
-            self._stop()
-
-    def _lapse(self) -> None:
-        """No more signs of life. Nothing is sent: what the work has done is not known."""
-        self._is_ended = True
-        self._stop()
+        self._transport.run(self._ending("hold", reason))
 
     def _thrown(self, error: BaseException) -> None:
-        fate = self._options.fate(error)
-        if self._is_ended:
-            return
-        if fate is None or os.getpid() != self._pid:
-            return self._lapse()
-        try:
-            if fate == "fail":
-                self.fail(type(error).__name__, str(error))
-            else:
-                self._give_up(fate, f"{type(error).__name__}: {error}")
-        except OnceError as problem:  # The work's own error is what the caller must see.
-            log.error("the end of '%s' was not recorded: %s", self.key, problem)
+        if not self._lapses(error):
+            self._transport.run(self._throwing(error))
 
 
 class AsyncClaim(_ClaimBase):
@@ -332,26 +345,17 @@ class AsyncClaim(_ClaimBase):
     def __init__(self, transport: _aio.Transport, options: Options, granted: Granted, timeout_s: float):
         super().__init__(options, granted, timeout_s)
         self._transport = transport
-        self._renewed = _aio.Renewed(transport, granted, timeout_s)
-        self._renewed.start()
-
-    def _stop(self) -> None:
-        self._renewed.stop()
+        renewed = _aio.Renewed(transport, granted, timeout_s)
+        self._stop = renewed.stop
+        renewed.start()
 
     async def check(self) -> None:
         """Look before you leap: returns if the claim is certainly still ours, else raises `ClaimLost`."""
-        self._require_own()
-        if self._granted.lost is not None:
-            raise self._granted.lost
-        await self._transport.run(_protocol.assure(self._granted, self._timeout_s))
+        await self._transport.run(self._checking())
 
     async def note(self, text: str) -> None:
         """For operators, who see it with the record: how far the work is."""
-        self._require_own()
-        try:
-            await self._transport.run(_protocol.renew(self._granted, self._timeout_s, text))
-        except Unreachable as error:
-            log.info("the note for '%s' was not written: %s", self.key, error)
+        await self._transport.run(self._noting(text))
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """As Claim.step(), of a coroutine function or a plain one."""
@@ -362,76 +366,28 @@ class AsyncClaim(_ClaimBase):
         value = function(*args, **kwargs)
         if inspect.isawaitable(value):
             value = await value
-        data = self._encoded_step(value)
-        await self._transport.to_its_end(
-            self._transport.run(_protocol.step(self._granted, name, data, self._timeout_s))
-        )
+        await self._transport.run_to_its_end(self._keeping_step(name, value))
         return value
 
     async def complete(self, result: Any) -> Any:
         """Stores the result, and returns the one that counts: after a takeover, the other attempt's."""
-        self._begin_end(is_complete=True)
-        return await self._transport.to_its_end(self._complete(result))
-
-    async def _complete(self, result: Any) -> Any:
-        self._is_ended = True
-        stored = self._options.encoded(result)
-        try:
-            other, is_kept = await self._transport.run(_protocol.complete(self._granted, stored, self._timeout_s))
-        except Unrecorded as error:
-            if self._options.on_unrecorded == "raise":
-                raise
-            log.error("%s; its work has run, and may run again", error)
-            return result
-        finally:
-            self._stop()
-        if other is not None:
-            return self._options.decoded(other, self.key)
-        if not is_kept:
-            log.warning("'%s' ran, and its result was not kept: %s", self.key, _why(stored))
-        return result
+        return await self._transport.run_to_its_end(self._completing_block(result))
 
     async def fail(self, code: str, message: str = "") -> None:
         """Stores a failure, which is replayed to later callers as `StoredFailure`."""
-        self._begin_end()
-        await self._transport.to_its_end(self._end(_protocol.fail(self._granted, code, message, self._timeout_s)))
+        await self._transport.run_to_its_end(self._ending("fail", code, message))
 
     async def release(self, reason: str = "") -> None:
         """Nothing was done: the next caller may run it at once."""
-        await self._give_up("release", reason)
+        await self._transport.run_to_its_end(self._ending("release", reason))
 
     async def hold(self, reason: str) -> None:
         """The outcome is not known: nothing is run until an operator has decided."""
-        await self._give_up("hold", reason)
-
-    async def _give_up(self, word: str, reason: str) -> None:
-        self._begin_end()
-        protocol = _protocol.give_up_claim(self._granted, word, reason, self._timeout_s)
-        await self._transport.to_its_end(self._end(protocol))
-
-    async def _end(self, protocol: Any) -> None:
-        try:
-            self._superseded(await self._transport.run(protocol))
-        finally:
-            self._stop()
-
-    def _lapse(self) -> None:
-        self._is_ended = True
-        self._stop()
+        await self._transport.run_to_its_end(self._ending("hold", reason))
 
     async def _thrown(self, error: BaseException) -> None:
-        fate = self._options.fate(error)
-        if self._is_ended:
-            return
-        if fate is None or os.getpid() != self._pid:
-            return self._lapse()
-        try:
-            if fate == "fail":
-                await self.fail(type(error).__name__, str(error))
-            else:
-                await self._give_up(fate, f"{type(error).__name__}: {error}")
-        except OnceError as problem:  # The work's own error is what the caller must see.
-            log.error("the end of '%s' was not recorded: %s", self.key, problem)
+        if not self._lapses(error):
+            await self._transport.run_to_its_end(self._throwing(error))
 
 
 def _why(stored: Stored) -> str:
@@ -623,7 +579,7 @@ class Once:
             async def run_async(*args: Any, **kwargs: Any) -> Any:
                 if _is_disabled(options.scope):
                     return await function(*args, **kwargs)
-                return await self._run_async(options, call(args, kwargs), lambda: function(*args, **kwargs))
+                return await self._run_async(options, call(args, kwargs), lambda _: function(*args, **kwargs))
 
             return run_async
 
@@ -631,7 +587,7 @@ class Once:
         def run(*args: Any, **kwargs: Any) -> Any:
             if _is_disabled(options.scope):
                 return function(*args, **kwargs)
-            return self._run(options, call(args, kwargs), lambda: function(*args, **kwargs))
+            return self._run(options, call(args, kwargs), lambda _: function(*args, **kwargs))
 
         return run
 
@@ -659,12 +615,12 @@ class Once:
     def call(self, scope: str, key: Any, function: Callable[[Claim], Any], *, payload: Any = None, **options: Any) -> Any:
         """Runs `function(claim)` once for this key, and returns its result, or the stored one."""
         checked, members = self._asked(scope, key, payload, options)
-        return self._run(checked, members, None, function)
+        return self._run(checked, members, function)
 
     async def call_async(self, scope: str, key: Any, function: Callable[[AsyncClaim], Any], *, payload: Any = None, **options: Any) -> Any:
         """As `call`, of a coroutine function."""
         checked, members = self._asked(scope, key, payload, options)
-        return await self._run_async(checked, members, None, function)
+        return await self._run_async(checked, members, function)
 
     def _asked(self, scope: str, key: Any, payload: Any, options: Dict[str, Any]) -> Tuple[Options, Dict[str, Any]]:
         if _is_disabled(scope):
@@ -688,17 +644,14 @@ class Once:
         got = await self._aio.run(_protocol.begin(members, options.wait_s, self._timeout_s))
         return got if isinstance(got, Stored) else AsyncClaim(self._aio, options, got, self._timeout_s)
 
-    def _run(
-        self, options: Options, members: Mapping[str, Any], work: Optional[Callable[[], Any]],
-        work_with_claim: Optional[Callable[[Claim], Any]] = None,
-    ) -> Any:
+    def _run(self, options: Options, members: Mapping[str, Any], work: Callable[[Claim], Any]) -> Any:
         claim = self._begin(options, members)
         if isinstance(claim, Stored):
             return options.decoded(claim, members["key"])
         claim._may_complete = False
         mark = _claims.set((*_claims.get(), claim))
         try:
-            result = work_with_claim(claim) if work_with_claim is not None else work() if work is not None else None
+            result = work(claim)
             if inspect.isawaitable(result) or inspect.isgenerator(result):
                 if inspect.iscoroutine(result):
                     result.close()
@@ -711,19 +664,16 @@ class Once:
         if claim._is_ended:
             return result
         claim._require_own()
-        return claim._complete(result)
+        return self._blocking.run(claim._completing(result))
 
-    async def _run_async(
-        self, options: Options, members: Mapping[str, Any], work: Optional[Callable[[], Any]],
-        work_with_claim: Optional[Callable[[AsyncClaim], Any]] = None,
-    ) -> Any:
+    async def _run_async(self, options: Options, members: Mapping[str, Any], work: Callable[[AsyncClaim], Any]) -> Any:
         claim = await self._begin_async(options, members)
         if isinstance(claim, Stored):
             return options.decoded(claim, members["key"])
         claim._may_complete = False
         mark = _claims.set((*_claims.get(), claim))
         try:
-            result = await (work_with_claim(claim) if work_with_claim is not None else work() if work is not None else _nothing())
+            result = await work(claim)
         except BaseException as error:
             await claim._thrown(error)
             raise
@@ -732,11 +682,7 @@ class Once:
         if claim._is_ended:
             return result
         claim._require_own()
-        return await self._aio.to_its_end(claim._complete(result))
-
-
-async def _nothing() -> None:
-    return None
+        return await self._aio.run_to_its_end(claim._completing(result))
 
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from ._client import Duration, Options
+from . import _protocol
+from ._client import AsyncClaim, Claim, Duration, Once, Options
 from ._keys import _BUGS
 from ._keys import compared as _compared
-from ._protocol import NOT_KEPT, Stored
+from ._protocol import NOT_KEPT, Granted, Protocol, Stored
 from .errors import (
     ClaimLost,
     InProgress,
@@ -22,10 +24,12 @@ from .errors import (
     ResultNotKept,
     StoredFailure,
     Unavailable,
+    Unrecorded,
 )
 
 ANSWER = "application/vnd.once.http-response+json"  # How a response is stored.
 SHARED: Any = type("SHARED", (), {"__repr__": lambda self: "SHARED"})()
+log = logging.getLogger("once_idempotency")
 Headers = List[Tuple[str, str]]
 
 _RELEASED = {401, 403, 407, 408, 409, 421, 425, 429}  # Nothing was done.
@@ -72,6 +76,53 @@ class Problem(Exception):
         if retry_after_s is not None:
             headers.append(("retry-after", str(max(1, round(retry_after_s + 0.5)))))
         self.answer = Answer(status, headers, json.dumps(body).encode())
+
+
+def begin(
+    once: Once, rules: "Rules", options: Options, key: str, asked: Asked, body: bytes
+) -> Protocol[Union[Granted, Answer]]:
+    """A claim for the request, or what the client gets at once."""
+    try:
+        members = once._members(options, key, rules.payload(asked, body))
+        got = yield from _protocol.begin(members, options.wait_s, once._timeout_s)
+        return rules.replayed(got) if isinstance(got, Stored) else got
+    except OnceError as error:
+        return rules.problem(error).answer
+    except Problem as problem:
+        return problem.answer
+
+
+def give_up(rules: "Rules", claim: Union[Claim, AsyncClaim], reason: str) -> Protocol[None]:
+    """What the request has done is not known."""
+    if rules.on_ambiguous == "hold":
+        yield from claim._settling("hold", reason)
+    else:
+        claim._lapse()
+
+
+def finish(rules: "Rules", claim: Union[Claim, AsyncClaim], answer: Answer) -> Protocol[Answer]:
+    """What the client gets, once it is recorded what became of the request."""
+    fate = rules.fate(answer.status)
+    if fate == "release":
+        yield from claim._settling("release", f"the answer was {answer.status}")
+        return answer
+    if fate == "ambiguous":
+        yield from give_up(rules, claim, f"the answer was {answer.status}")
+        return answer
+    claim._is_ended = True
+    try:
+        other, _ = yield from _protocol.complete(claim._granted, rules.stored(answer), claim._timeout_s)
+        return answer if other is None else rules.replayed(other)
+    except Unrecorded as error:
+        log.error("%s; its answer is given, and it may run again", error)
+        return answer
+    except OnceError as error:
+        log.error("the answer of a request was not recorded: %s", error)
+        return (_CLAIM_LOST if isinstance(error, ClaimLost) else _NOT_RECORDED).answer
+    except Problem as problem:
+        return problem.answer
+    finally:
+        claim._stop()
 
 
 class Rules:
@@ -210,45 +261,41 @@ class Rules:
                 "in-progress", 409, "The operation is in progress", "Send the same request again after Retry-After.",
                 error.retry_after_s,
             )
-        if isinstance(error, KeyReused):
-            return Problem(
-                "key-reused", 422, "Idempotency key is already used",
-                "The key was used with another request. This request was not carried out.",
-            )
-        if isinstance(error, OutcomeUnknown):
-            return Problem(
-                "outcome-unknown", 409, "The outcome is not known",
-                "The operation began, and is not run again until an operator has decided.",
-            )
-        if isinstance(error, StoredFailure):
-            return Problem(
-                "operation-failed", 500, "The operation has failed",
-                "It ran earlier and is recorded as failed. It does not run again with this idempotency key.",
-            )
-        if isinstance(error, ResultNotKept):
-            return _NOT_KEPT_PROBLEM
-        if isinstance(error, Unavailable):
-            return Problem("store-unavailable", 503, "The store cannot be used", "Nothing was carried out.", 1.0)
+        for kind, problem in _PROBLEMS.items():
+            if isinstance(error, kind):
+                return problem
         return Problem("internal", 500, "The request could not be protected", "Nothing was carried out.")
-
-    @staticmethod
-    def problem_of_finish(error: OnceError) -> Problem:
-        """The request was carried out."""
-        if isinstance(error, ClaimLost):
-            return Problem(
-                "claim-lost", 409, "Another request took over this operation",
-                "This request lost its claim while it ran, and its answer was not kept. Send it again after the time in "
-                "Retry-After to get the answer that counts.", 1.0,
-            )
-        return Problem(
-            "not-recorded", 503, "The answer could not be recorded",
-            "The operation was carried out, but its answer could not be recorded. Send the same request again after the "
-            "time in Retry-After.", 1.0,
-        )
 
 
 _NOT_KEPT_PROBLEM = Problem(
     "answer-not-kept", 410, "The answer was too large to keep", "The operation ran, and is not run again."
+)
+_PROBLEMS: Dict[Type[OnceError], Problem] = {
+    KeyReused: Problem(
+        "key-reused", 422, "Idempotency key is already used",
+        "The key was used with another request. This request was not carried out.",
+    ),
+    OutcomeUnknown: Problem(
+        "outcome-unknown", 409, "The outcome is not known",
+        "The operation began, and is not run again until an operator has decided.",
+    ),
+    StoredFailure: Problem(
+        "operation-failed", 500, "The operation has failed",
+        "It ran earlier and is recorded as failed. It does not run again with this idempotency key.",
+    ),
+    ResultNotKept: _NOT_KEPT_PROBLEM,
+    Unavailable: Problem("store-unavailable", 503, "The store cannot be used", "Nothing was carried out.", 1.0),
+}
+# Of a finish: the request was carried out.
+_CLAIM_LOST = Problem(
+    "claim-lost", 409, "Another request took over this operation",
+    "This request lost its claim while it ran, and its answer was not kept. Send it again after the time in Retry-After to "
+    "get the answer that counts.", 1.0,
+)
+_NOT_RECORDED = Problem(
+    "not-recorded", 503, "The answer could not be recorded",
+    "The operation was carried out, but its answer could not be recorded. Send the same request again after the time in "
+    "Retry-After.", 1.0,
 )
 _NO_JSON = object()
 

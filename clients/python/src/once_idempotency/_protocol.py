@@ -12,7 +12,7 @@ import logging
 import math
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Generator, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Generator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 from urllib.parse import quote
 
 from ._clock import uptime
@@ -68,7 +68,8 @@ class Granted:
         return f"/v1/claims/{self.id}/{word}"
 
 
-Protocol = Generator[Effect, Response, Any]
+T = TypeVar("T")
+Protocol = Generator[Effect, Response, T]
 
 
 def random_id() -> str:
@@ -88,7 +89,7 @@ def pauses() -> Callable[[], float]:
     return following
 
 
-def begin(members: Mapping[str, Any], wait_s: float, timeout_s: float) -> Generator[Effect, Response, Union[Granted, Stored]]:
+def begin(members: Mapping[str, Any], wait_s: float, timeout_s: float) -> Protocol[Union[Granted, Stored]]:
     """A claim that is certainly ours now, or the stored result. Raises what else there is."""
     waited_until = uptime() + wait_s
     while True:
@@ -103,7 +104,7 @@ def begin(members: Mapping[str, Any], wait_s: float, timeout_s: float) -> Genera
             continue
 
 
-def _begin(members: Mapping[str, Any], wait_s: float, timeout_s: float) -> Generator[Effect, Response, Union[Granted, Stored]]:
+def _begin(members: Mapping[str, Any], wait_s: float, timeout_s: float) -> Protocol[Union[Granted, Stored]]:
     # The same bytes each time: that is how the server knows a call again whose answer was lost.
     wanted = {**members, "wait_ms": int(wait_s * 1000), "request_id": random_id()}
     body = json.dumps(wanted, ensure_ascii=False).encode("utf-8")
@@ -180,7 +181,7 @@ def refused(response: Response, what: str) -> Refused:
     return Refused(f"{what}: the server refused it: {response.status} {word}: {detail}", response.status, word)
 
 
-def renew(granted: Granted, timeout_s: float, note: str = "") -> Generator[Effect, Response, None]:
+def renew(granted: Granted, timeout_s: float, note: str = "") -> Protocol[None]:
     """One sign of life. Raises `ClaimLost`, or `Unreachable` if nothing is known."""
     sent = uptime()
     body = json.dumps({"note": note}).encode() if note else None
@@ -199,7 +200,7 @@ def renew(granted: Granted, timeout_s: float, note: str = "") -> Generator[Effec
     raise refused(response, f"the claim of '{granted.key}' is not renewed")
 
 
-def renewal(granted: Granted, timeout_s: float) -> Generator[Effect, Response, Optional[float]]:
+def renewal(granted: Granted, timeout_s: float) -> Protocol[Optional[float]]:
     """One of those while the work runs. In how many seconds to renew again; None: it is of no use."""
     if uptime() >= granted.renew_until:
         log.warning("the work of '%s' runs for longer than max_duration: its claim is not renewed, and lapses", granted.key)
@@ -219,7 +220,7 @@ def renewal(granted: Granted, timeout_s: float) -> Generator[Effect, Response, O
     return granted.lease_s / 3
 
 
-def assure(granted: Granted, timeout_s: float) -> Generator[Effect, Response, None]:
+def assure(granted: Granted, timeout_s: float) -> Protocol[None]:
     """Look before you leap: returns when the claim is certainly ours."""
     pause = pauses()
     give_up = uptime() + timeout_s
@@ -241,7 +242,7 @@ def _lost(granted: Granted) -> ClaimLost:
     )
 
 
-def _persist(granted: Granted, method: str, word: str, body: Optional[bytes], content_type: str, timeout_s: float) -> Protocol:
+def _persist(granted: Granted, method: str, word: str, body: Optional[bytes], content_type: str, timeout_s: float) -> Protocol[Response]:
     """Sends until it is answered, for one lease from now: then the claim is over, whenever it was renewed."""
     give_up = uptime() + granted.lease_s
     pause = pauses()
@@ -261,7 +262,7 @@ def _persist(granted: Granted, method: str, word: str, body: Optional[bytes], co
 
 def finish(
     granted: Granted, word: str, body: Optional[bytes], content_type: str, timeout_s: float
-) -> Generator[Effect, Response, Optional[Stored]]:
+) -> Protocol[Optional[Stored]]:
     """None: recorded. Else the result of the attempt that took over."""
     response = yield from _persist(granted, "POST", word, body, content_type, timeout_s)
     if response.status == 200 and response.answer == "recorded":
@@ -275,7 +276,7 @@ def finish(
     raise refused(response, f"the work of '{granted.key}' ran, and its end is not recorded")
 
 
-def complete(granted: Granted, result: Stored, timeout_s: float) -> Generator[Effect, Response, Tuple[Optional[Stored], bool]]:
+def complete(granted: Granted, result: Stored, timeout_s: float) -> Protocol[Tuple[Optional[Stored], bool]]:
     """What `finish` returns, and whether the result is kept. One that is too large is replaced by a note of that."""
     try:
         if len(result.body) <= MAX_RESULT_BYTES:
@@ -288,18 +289,16 @@ def complete(granted: Granted, result: Stored, timeout_s: float) -> Generator[Ef
     return other, False
 
 
-def fail(granted: Granted, code: str, message: str, timeout_s: float) -> Generator[Effect, Response, Optional[Stored]]:
-    body = {"code": _cut(code, 255) or "failed", "message": _cut(message, 4096)}
-    return (yield from finish(granted, "fail", json.dumps(body).encode(), JSON, timeout_s))
+def end(granted: Granted, word: str, texts: Sequence[str], timeout_s: float) -> Protocol[Optional[Stored]]:
+    """`texts` are code and message of fail, and the reason of release and hold."""
+    if word == "fail":
+        body = {"code": _cut(texts[0], 255) or "failed", "message": _cut(texts[1], 4096)}
+    else:
+        body = {"reason": _cut(texts[0], 1000) or word}
+    return (yield from finish(granted, word, json.dumps(body).encode(), JSON, timeout_s))
 
 
-def give_up_claim(granted: Granted, word: str, reason: str, timeout_s: float) -> Generator[Effect, Response, Optional[Stored]]:
-    """`word` is release or hold."""
-    body = json.dumps({"reason": _cut(reason, 1000) or word}).encode()
-    return (yield from finish(granted, word, body, JSON, timeout_s))
-
-
-def step(granted: Granted, name: str, result: bytes, timeout_s: float) -> Generator[Effect, Response, None]:
+def step(granted: Granted, name: str, result: bytes, timeout_s: float) -> Protocol[None]:
     path = "steps/" + quote(name, safe="").replace(".", "%2E")
     response = yield from _persist(granted, "PUT", path, result, JSON, timeout_s)
     if response.status == 200 and response.answer == "recorded":

@@ -7,18 +7,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, Optional
 
-from . import _protocol
 from ._client import AsyncClaim, Once, Options, _is_disabled
-from ._http import SHARED, Answer, Asked, Headers, Problem, Rules
-from ._protocol import Stored
-from .errors import OnceError, Unrecorded
+from ._http import SHARED, Answer, Asked, Headers, Problem, Rules, begin, finish, give_up
 
 __all__ = ["SHARED", "OnceMiddleware"]
 
-log = logging.getLogger("once_idempotency")
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -46,16 +41,13 @@ class OnceMiddleware:
             body = await self._body(receive)
             if body is None:  # The client hung up before its request was here.
                 return
-            members = self.once._members(options, key, self.rules.payload(asked, body))
         except Problem as problem:
             return await _respond(send, problem.answer)
-        try:
-            claim = await self.once._begin_async(options, members)
-        except OnceError as error:
-            return await _respond(send, self.rules.problem(error).answer)
-        if isinstance(claim, Stored):
-            return await self._replay(send, claim)
-        await self._run(claim, scope, receive, send, body)
+        transport = self.once._aio
+        got = await transport.run(begin(self.once, self.rules, options, key, asked, body))
+        if isinstance(got, Answer):
+            return await _respond(send, got)
+        await self._run(AsyncClaim(transport, options, got, self.once._timeout_s), scope, receive, send, body)
 
     async def _body(self, receive: Receive) -> Optional[bytes]:
         body, more = b"", True
@@ -68,13 +60,6 @@ class OnceMiddleware:
             if len(body) > self.rules.max_request_bytes:
                 break
         return body
-
-    async def _replay(self, send: Send, stored: Stored) -> None:
-        try:
-            answer = self.rules.replayed(stored)
-        except Problem as problem:
-            answer = problem.answer
-        await _respond(send, answer)
 
     async def _run(self, claim: AsyncClaim, scope: MutableMapping[str, Any], receive: Receive, send: Send, body: bytes) -> None:
         given = False
@@ -100,60 +85,23 @@ class OnceMiddleware:
         try:
             await self.app({**scope, "extensions": _extensions(scope), "once_claim": claim}, receive_body, keep)
         except BaseException as error:
-            if isinstance(error, Exception) and self.rules.on_ambiguous == "hold":
-                await _settle(claim.hold(f"the handler raised {type(error).__name__}: {error}"))
+            if isinstance(error, Exception):
+                reason = f"the handler raised {type(error).__name__}: {error}"
+                await claim._transport.run_to_its_end(give_up(self.rules, claim, reason))
             else:
                 claim._lapse()
             raise
         if not ended:  # As a server sees it: 500, and nothing says what was done.
-            if self.rules.on_ambiguous == "hold":
-                await _settle(claim.hold("the application sent no whole response"))
-            else:
-                claim._lapse()
+            await claim._transport.run_to_its_end(give_up(self.rules, claim, "the application sent no whole response"))
             return
         headers: Headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in started.get("headers", [])]
         answer = Answer(int(started["status"]), headers, b"".join(parts))
-        await _respond(send, await self._finish(claim, answer))
-
-    async def _finish(self, claim: AsyncClaim, answer: Answer) -> Answer:
-        fate = self.rules.fate(answer.status)
-        if fate == "release":
-            await _settle(claim.release(f"the answer was {answer.status}"))
-            return answer
-        if fate == "ambiguous":
-            if self.rules.on_ambiguous == "hold":
-                await _settle(claim.hold(f"the answer was {answer.status}"))
-            else:
-                claim._lapse()
-            return answer
-        stored = self.rules.stored(answer)
-        claim._is_ended = True
-        try:
-            protocol = _protocol.complete(claim._granted, stored, claim._timeout_s)
-            other, _ = await claim._transport.to_its_end(claim._transport.run(protocol))
-            return answer if other is None else self.rules.replayed(other)
-        except Unrecorded as error:
-            log.error("%s; its answer is given, and it may run again", error)
-            return answer
-        except OnceError as error:
-            log.error("the answer of a request was not recorded: %s", error)
-            return self.rules.problem_of_finish(error).answer
-        except Problem as problem:
-            return problem.answer
-        finally:
-            claim._stop()
+        await _respond(send, await claim._transport.run_to_its_end(finish(self.rules, claim, answer)))
 
 
 def _extensions(scope: MutableMapping[str, Any]) -> Dict[str, Any]:
     """Without those that answer by other messages, such as the path of a file: their content could not be stored."""
     return {name: value for name, value in (scope.get("extensions") or {}).items() if not name.startswith("http.response.")}
-
-
-async def _settle(ending: Awaitable[None]) -> None:
-    try:
-        await ending
-    except OnceError as error:
-        log.error("the end of a request was not recorded: %s", error)
 
 
 async def _respond(send: Send, answer: Answer) -> None:

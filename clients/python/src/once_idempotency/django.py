@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from ._client import Once, Options, _is_disabled
-from ._http import SHARED, Answer, Asked, Problem, Rules
-from ._protocol import Stored
-from .errors import OnceError
-from .wsgi import _settle, finish
+from ._client import Claim, Once, Options, _is_disabled
+from ._http import SHARED, Answer, Asked, Problem, Rules, begin, finish
+from .wsgi import raised
 
 __all__ = ["SHARED", "OnceMiddleware"]
 
@@ -45,18 +43,14 @@ class OnceMiddleware:
             if key is None or _is_disabled(asked.path):
                 return self.get_response(request)
             options = Options(self.rules.scope(asked, request), **self.rules.policy)
-            members = self.once._members(options, key, self.rules.payload(asked, request.body))
+            body = request.body
         except Problem as problem:
             return _response(problem.answer)
-        try:
-            claim = self.once._begin(options, members)
-        except OnceError as error:
-            return _response(self.rules.problem(error).answer)
-        try:
-            if isinstance(claim, Stored):
-                return _response(self.rules.replayed(claim))
-        except Problem as problem:
-            return _response(problem.answer)
+        transport = self.once._blocking
+        got = transport.run(begin(self.once, self.rules, options, key, asked, body))
+        if isinstance(got, Answer):
+            return _response(got)
+        claim = Claim(transport, options, got, self.once._timeout_s)
         request.once_claim = claim
         try:
             response = self.get_response(request)
@@ -65,16 +59,10 @@ class OnceMiddleware:
             else:
                 body = response.content
         except BaseException as error:
-            if isinstance(error, Exception) and self.rules.on_ambiguous == "hold":
-                _settle(claim.hold, f"the view raised {type(error).__name__}: {error}")
-            else:
-                claim._lapse()
+            raised(self.rules, claim, error)
             raise
         answer = Answer(response.status_code, list(response.items()), body)
-        try:
-            told = finish(self.rules, claim, answer)
-        except Problem as problem:
-            told = problem.answer
+        told = transport.run(finish(self.rules, claim, answer))
         if told is not answer:
             return _response(told)
         if getattr(response, "streaming", False):

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import http
 import io
-import logging
 from typing import Any, Callable, Dict, Iterable, List, Tuple
 
-from . import _protocol
 from ._client import Claim, Once, Options, _is_disabled
-from ._http import SHARED, Answer, Asked, Problem, Rules
-from ._protocol import Stored
-from .errors import OnceError, Unrecorded
+from ._http import SHARED, Answer, Asked, Problem, Rules, begin, finish, give_up
 
 __all__ = ["SHARED", "OnceMiddleware"]
 
-log = logging.getLogger("once_idempotency")
 Environ = Dict[str, Any]
 App = Callable[[Environ, Any], Iterable[bytes]]
 
@@ -39,18 +34,15 @@ class OnceMiddleware:
                 return self.app(environ, start_response)
             options = Options(self.rules.scope(asked, environ), **self.rules.policy)
             body = self._body(environ)
-            members = self.once._members(options, key, self.rules.payload(asked, body))
         except Problem as problem:
             return _respond(start_response, problem.answer)
-        try:
-            claim = self.once._begin(options, members)
-        except OnceError as error:
-            return _respond(start_response, self.rules.problem(error).answer)
-        try:
-            answer = self.rules.replayed(claim) if isinstance(claim, Stored) else self._run(claim, environ, body)
-        except Problem as problem:
-            answer = problem.answer
-        return _respond(start_response, answer)
+        transport, timeout_s = self.once._blocking, self.once._timeout_s
+        got = transport.run(begin(self.once, self.rules, options, key, asked, body))
+        if isinstance(got, Answer):
+            return _respond(start_response, got)
+        claim = Claim(transport, options, got, timeout_s)
+        answer = self._run(claim, environ, body)
+        return _respond(start_response, transport.run(finish(self.rules, claim, answer)))
 
     def _body(self, environ: Environ) -> bytes:
         length = environ.get("CONTENT_LENGTH")
@@ -85,47 +77,18 @@ class OnceMiddleware:
                 close = getattr(parts, "close", None)
                 if close is not None:
                     close()
-            answer = Answer(given["status"], given["headers"], b"".join(written))
+            return Answer(given["status"], given["headers"], b"".join(written))
         except BaseException as error:
-            if isinstance(error, Exception) and self.rules.on_ambiguous == "hold":
-                _settle(claim.hold, f"the handler raised {type(error).__name__}: {error}")
-            else:
-                claim._lapse()
+            raised(self.rules, claim, error)
             raise
-        return finish(self.rules, claim, answer)
 
 
-def finish(rules: Rules, claim: Claim, answer: Answer) -> Answer:
-    """What the client gets, once it is recorded what became of the request."""
-    fate = rules.fate(answer.status)
-    if fate == "release":
-        _settle(claim.release, f"the answer was {answer.status}")
-        return answer
-    if fate == "ambiguous":
-        if rules.on_ambiguous == "hold":
-            _settle(claim.hold, f"the answer was {answer.status}")
-        else:
-            claim._lapse()
-        return answer
-    claim._is_ended = True
-    try:
-        other, _ = claim._transport.run(_protocol.complete(claim._granted, rules.stored(answer), claim._timeout_s))
-        return answer if other is None else rules.replayed(other)
-    except Unrecorded as error:
-        log.error("%s; its answer is given, and it may run again", error)
-        return answer
-    except OnceError as error:
-        log.error("the answer of a request was not recorded: %s", error)
-        return rules.problem_of_finish(error).answer
-    finally:
-        claim._stop()
-
-
-def _settle(end: Callable[[str], None], reason: str) -> None:
-    try:
-        end(reason)
-    except OnceError as error:
-        log.error("the end of a request was not recorded: %s", error)
+def raised(rules: Rules, claim: Claim, error: BaseException) -> None:
+    """By the handler."""
+    if isinstance(error, Exception):
+        claim._transport.run(give_up(rules, claim, f"the handler raised {type(error).__name__}: {error}"))
+    else:
+        claim._lapse()
 
 
 def _asked(environ: Environ) -> Asked:
