@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = subprocess.run([ROOT / "tools/python-tools", "clients"], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
@@ -15,6 +16,7 @@ sys.path[:0] = [str(ROOT / "clients/python/src"), str(ROOT / "tests/apps")]
 import django  # noqa: E402
 import fastapi  # noqa: E402
 import flask  # noqa: E402
+import pydantic  # noqa: E402
 import starlette.applications  # noqa: E402
 import starlette.responses  # noqa: E402
 import starlette.routing  # noqa: E402
@@ -29,7 +31,7 @@ from starlette.testclient import TestClient  # noqa: E402
 
 import harness  # noqa: E402
 from cutting_proxy import CuttingProxy  # noqa: E402
-from once_idempotency import Once, asgi  # noqa: E402
+from once_idempotency import Once, _keys, asgi  # noqa: E402
 from once_idempotency import flask as once_flask  # noqa: E402
 from once_idempotency.celery import once_task  # noqa: E402
 
@@ -217,6 +219,19 @@ class Flask(ServeCase):
             return got.status_code, got.headers, got.data
 
         self.check(post)
+
+
+class Pydantic(unittest.TestCase):
+    def test_models_that_its_json_makes_equal_are_not_compared(self):
+        class Card(pydantic.BaseModel, extra="allow"):
+            number: object
+            site: pydantic.HttpUrl = pydantic.HttpUrl("http://shop/")
+
+        self.assertNotEqual(_keys.compared(Card(number=1)), _keys.compared(Card(number=2)))
+        for hidden in (pydantic.SecretStr("1"), [{"a": pydantic.SecretBytes(b"1")}], float("nan"), Card(number=float("inf")), pydantic.SecretStr):
+            for model in (Card(number=hidden), [Card(number=1, more=hidden)]):
+                with self.assertRaises((TypeError, ValueError), msg=repr(model)):
+                    _keys.compared(model)
 
 
 def django_charges(request):

@@ -9,6 +9,7 @@ import enum
 import hashlib
 import inspect
 import json
+import math
 import string
 import uuid
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
@@ -182,6 +183,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _with_names(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):  # pydantic
+        _require_shown(value)
         return value.model_dump(mode="json")
     if isinstance(value, enum.Enum):
         return _with_names(value.value)
@@ -194,3 +196,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return _sorted(value)
     raise TypeError(f"an argument of type {type(value).__name__} cannot be compared")
+
+
+def _require_shown(value: Any) -> None:
+    """pydantic's JSON has stars for each secret, and null for NaN and infinity."""
+    if hasattr(value, "get_secret_value") or (isinstance(value, float) and not math.isfinite(value)):
+        raise TypeError(f"a model with {value!r} cannot be compared")
+    if hasattr(value, "model_dump"):
+        value = [*vars(value).values(), *(getattr(value, "model_extra", None) or {}).values()]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple, set, frozenset)):
+        return
+    for part in value:
+        _require_shown(part)
