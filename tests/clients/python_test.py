@@ -150,11 +150,27 @@ class Decorator(ServeCase):
         self.assertEqual(self.show("1", "--scope", "one.charge")["state"], "completed")
         self.assertEqual(importlib.reload(one).charge(1), "one")  # The same function again.
 
+    def test_a_module_may_be_executed_again(self):
+        """Reloaded after an edit, or imported again, as by a test. Its functions may hold what is new each time."""
+        head = "import functools\nfrom clients_of_test import once\n\ndef wrapped(function):\n    return functools.wraps(function)(lambda n: function(n))\n\n"
+        tail = ("@once.idempotent(key='{n}', payload='n')\n@wrapped\ndef charge(n, session=object()): return %d\n"
+                "class Bank(dict):\n    @once.idempotent(key='{n}')\n    def pay(self, n): return super().get(n)\n")
+        self.path("clients_of_test.py").write_text(f"import once_idempotency as oi\nonce = oi.Once(server='unix:{self.path('s')}')\n")
+        self.path("shop.py").write_text(head + tail % 1)
+        self.path("use.py").write_text("import importlib, pathlib, sys\nimport shop\nassert shop.charge(1) == 1\npath = pathlib.Path('shop.py')\n"
+                                       "path.write_text(path.read_text().replace('return 1', 'pass; return 25') + '# new')\nimportlib.reload(shop)\n"
+                                       "assert shop.charge(2) == 25\ndel sys.modules['shop']\nimport shop\nassert shop.charge(1) == 1\n"
+                                       "try: shop.once.idempotent(key='a', scope='shop.charge')(shop.Bank.pay)\nexcept ValueError as error: print(error)\n")
+        env = {**self.env, "PYTHONPATH": f"{PACKAGE / 'src'}:{self.dir}", "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run([sys.executable, "use.py"], cwd=self.dir, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout[:13]), (0, "two functions"), done.stdout)
+
     def test_a_script_needs_a_scope_unless_its_module_has_a_name(self):
         self.path("shop.py").write_text("import once_idempotency as oi\nonce = oi.Once(server='unix:s')\n@once.idempotent(key='{n}')\ndef charge(n): return n\n"
                                         "print(next(iter(once._scopes)))\n")
         env = {**self.env, "PYTHONPATH": f"{PACKAGE / 'src'}:{self.dir}"}
-        for words, printed in [(["shop.py"], "give its operation a name"), (["-m", "shop"], "shop.charge"), (["-c", "import shop"], "shop.charge")]:
+        for words, printed in [(["shop.py"], "give its operation a name"), (["-m", "shop"], "shop.charge"), (["-c", "import shop"], "shop.charge"),
+                               (["-m", "cProfile", "shop.py"], "give its operation a name")]:
             done = subprocess.run([sys.executable, *words], cwd=self.dir, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             self.assertIn(printed, done.stdout)
 
@@ -169,8 +185,20 @@ class Decorator(ServeCase):
             def charge(self, n):
                 return n
 
+        class Shop(Bank):
+            def charge(self, n):
+                return n
+
+        def with_bank(bank):
+            return functools.wraps(charge_at)(lambda n: charge_at(bank)(n))
+
         twice = [charge_at("a"), charge_at("a")]  # The same function, made twice.
-        for different in (list(map(charge_at, "ab")), [lambda n: n, lambda n: [n]], [Bank().charge, Bank().charge],
+        made = [{"bank": bank} for bank in "ab"]
+        for bank in made:
+            exec("def charge(n): return bank", bank)
+        for different in ([Bank.charge, Shop.charge], [with_bank("a"), with_bank("b")], [bank["charge"] for bank in made],
+                          [charge_at("a"), functools.wraps(charge_at("a"))(lambda *n: n)],
+                          list(map(charge_at, "ab")), [lambda n: n, lambda n: [n]], [Bank().charge, Bank().charge],
                           [lambda n, bank=bank: bank for bank in "ab"], [functools.partial(charge_at("a"), 1), functools.partial(charge_at("a"), 2)]):
             scope = str(uuid.uuid4())
             first, second = (self.once_client.idempotent(key="a", scope=scope) for _ in range(2))

@@ -18,7 +18,7 @@ from . import _address, _aio, _blocking, _keys, _protocol
 from ._clock import uptime
 from ._keys import ALL, Key, Payload
 from ._protocol import JSON, NOT_KEPT, Granted, Protocol, Stored
-from ._scopes import default_scope, is_same
+from ._scopes import default_scope, is_again, origin
 from ._wire import Unreachable
 from .errors import (
     ClaimLost,
@@ -512,7 +512,7 @@ class Once:
         self._aio = _aio.Transport(where)
         self._timeout_s = seconds(timeout, "timeout")
         self._holder = holder
-        self._scopes: Dict[str, Callable[..., Any]] = {}
+        self._scopes: Dict[str, Tuple[Callable[..., Any], Tuple[Any, ...]]] = {}  # Each function, and its origin.
         _all.add(self)
 
     def close(self) -> None:
@@ -595,13 +595,15 @@ class Once:
         """Two functions in one scope would give their results to one another's callers."""
         if not scope:
             raise ValueError("the scope is the operation's name, such as 'charge'")
-        known = self._scopes.setdefault(scope, function)
-        if not is_same(known, function):
+        made = function, origin(function)
+        known, known_origin = self._scopes.setdefault(scope, made)
+        if not is_again(known, known_origin, function):
             names = " and ".join(getattr(one, "__qualname__", repr(one)) for one in (known, function))
             raise ValueError(
                 f"two functions, {names}, have the scope '{scope}': give each a scope= of its own, or use call() for work "
                 "that is made anew for each call"
             )
+        self._scopes[scope] = made
 
     def claim(self, scope: str, key: Any, *, payload: Any = None, **options: Any) -> Block:
         """For `with` and `async with`: a claim for the block, which must end it, such as by `complete()`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import sys
+import os
 import types
 from typing import Any, Callable, Tuple
 
@@ -20,9 +20,9 @@ def default_scope(function: Callable[..., Any]) -> str:
         )
     if module in ("__main__", "__mp_main__"):
         # `python -m shop.pay` says which module it is. `python shop/pay.py` does not: the same function would have
-        # another scope when a worker imports it, and two scripts of one name would share theirs.
-        spec = getattr(sys.modules.get(module), "__spec__", None)
-        module = getattr(spec, "name", module)
+        # another scope when a worker imports it, and two scripts of one name would share theirs. `sys.modules` may have a
+        # debugger or a profiler in place of the script.
+        module = getattr(_spec(inspect.unwrap(function)), "name", module)
     if not module or module in ("__main__", "__mp_main__") or "<" in module:
         raise ValueError(
             f"{name} is in a script, whose module has no name that stays the same: give its operation a name, such "
@@ -31,36 +31,47 @@ def default_scope(function: Callable[..., Any]) -> str:
     return f"{module}.{name}"
 
 
-def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two functions do the same: one that a reloaded module has made again, but not one of two closures."""
-    if one is other:
+def origin(function: Callable[..., Any]) -> Tuple[Any, ...]:
+    """Its name, its file, and the execution of its module, which a reload repeats."""
+    inner = inspect.unwrap(function)
+    file = os.path.abspath(getattr(getattr(inner, "__code__", None), "co_filename", ""))
+    return getattr(inner, "__qualname__", "<none>"), file, _spec(inner)
+
+
+def _spec(inner: Callable[..., Any]) -> Any:
+    return getattr(inner, "__globals__", {}).get("__spec__")
+
+
+def is_again(known: Callable[..., Any], known_origin: Tuple[Any, ...], function: Callable[..., Any]) -> bool:
+    """Whether a function is one that is known: itself, or made again by the same lines."""
+    name, file, spec = origin(function)
+    is_executed_again = known_origin[:2] == (name, file) and known_origin[2] is not spec
+    return (is_executed_again and "<" not in name) or _is_equal(known, function, ())
+
+
+def _is_equal(one: Any, other: Any, above: Tuple[Any, ...]) -> bool:
+    """Whether two functions, or two values that they hold, do the same. `above` are functions that hold these."""
+    if one is other or (one, other) in above:
         return True
-    inner = [inspect.unwrap(function) for function in (one, other)]
-    first, second = (getattr(function, "__code__", None) for function in inner)
-    if first is None or second is None or first.co_filename != second.co_filename or _text(first) != _text(second):
+    if type(one) is not type(other):
         return False
-    held = [_held(function) for function in inner]
-    return len(held[0]) == len(held[1]) and all(map(_is_equal, *held))
+    if isinstance(one, types.MethodType):
+        return one.__self__ is other.__self__ and one.__func__ is other.__func__
+    if not isinstance(one, types.FunctionType):
+        return isinstance(one, _PLAIN) and bool(one == other)
+    if one.__code__ != other.__code__ or one.__qualname__ != other.__qualname__ or one.__globals__ is not other.__globals__:
+        return False
+    first, second = _held(one), _held(other)
+    return len(first) == len(second) and all(_is_equal(*pair, (*above, (one, other))) for pair in zip(first, second))
 
 
-def _text(code: types.CodeType) -> Tuple[Any, ...]:
-    """Without the numbers of its lines."""
-    constants = [_text(value) if isinstance(value, types.CodeType) else repr(value) for value in code.co_consts]
-    return (code.co_name, code.co_code, code.co_names, *constants)
-
-
-def _held(function: Any) -> Tuple[Any, ...]:
+def _held(function: types.FunctionType) -> Tuple[Any, ...]:
     """What tells functions with the same code apart."""
     cells = []
-    for cell in function.__closure__ or ():
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
             cells.append(cell.cell_contents)
-        except ValueError:  # Not set yet: the function's own name.
-            cells.append(None)
-    defaults = sorted((function.__kwdefaults__ or {}).items())
-    values = [value for _, value in defaults]
-    return (getattr(function, "__self__", None), *cells, *(function.__defaults__ or ()), *values)
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))
+        except ValueError:  # Not set yet, and equal to nothing: it may become anything.
+            cells.append(cell)
+    defaults = (part for item in sorted((function.__kwdefaults__ or {}).items()) for part in item)
+    return (*cells, *(function.__defaults__ or ()), *defaults)
