@@ -288,18 +288,47 @@ func compared(payload any) (map[string]any, error) {
 
 var marshalers = []reflect.Type{reflect.TypeOf((*json.Marshaler)(nil)).Elem(), reflect.TypeOf((*encoding.TextMarshaler)(nil)).Elem()}
 
+func isMarshaler(value reflect.Value) bool {
+	kind := value.Type()
+	for _, marshaler := range marshalers {
+		if kind.Implements(marshaler) || (value.CanAddr() && reflect.PointerTo(kind).Implements(marshaler)) {
+			return true
+		}
+	}
+	return false
+}
+
+// whole refuses a struct that has the MarshalJSON of a field that it embeds, such as a time.Time: its JSON is that field's.
+func whole(value reflect.Value, path string) error {
+	if value.Kind() != reflect.Struct || value.NumField() == 1 || !value.CanInterface() {
+		return nil
+	}
+	text := func(value reflect.Value) string {
+		if value.CanAddr() {
+			value = value.Addr()
+		}
+		data, err := json.Marshal(value.Interface())
+		return fmt.Sprint(string(data), err)
+	}
+	for i := 0; i < value.NumField(); i++ {
+		field := value.Type().Field(i)
+		if field.Anonymous && field.IsExported() && isMarshaler(value.Field(i)) && text(value) == text(value.Field(i)) {
+			return fmt.Errorf("%s is a %v, whose JSON is that of its field %s alone", path, value.Type(), field.Name)
+		}
+	}
+	return nil
+}
+
 // toldApart refuses what encoding/json would make one of several: it leaves unexported fields out, and replaces bytes that
 // are no UTF-8. The value has been encoded, so that it does not contain itself.
 func toldApart(value reflect.Value, path string) error {
 	if !value.IsValid() {
 		return nil
 	}
-	kind := value.Type()
-	for _, marshaler := range marshalers {
-		if kind.Implements(marshaler) || (value.CanAddr() && reflect.PointerTo(kind).Implements(marshaler)) {
-			return nil
-		}
+	if isMarshaler(value) {
+		return whole(reflect.Indirect(value), path)
 	}
+	kind := value.Type()
 	switch value.Kind() {
 	case reflect.String:
 		if !utf8.ValidString(value.String()) {

@@ -122,16 +122,22 @@ func TestWhatJSONWouldMakeEqualIsRefused(t *testing.T) {
 		Notes map[string]any
 		Pin   int `json:"-"`
 	}
+	type due struct { // Its MarshalJSON is that of time.Time, which leaves Cents out.
+		time.Time
+		Cents int
+	}
+	type dated struct{ time.Time }
 	client, ctx := newClient(t), context.Background()
 	work := func(context.Context, *once.Claim) (int, error) { return 1, nil }
 	refused := []any{card{"visa", 1}, &card{}, []any{card{}}, map[string]any{"a": card{}}, errors.New("x"), *big.NewInt(5), "a\xff", map[string]int{"\xff": 1},
-		make(chan int), func() {}, math.Inf(1), struct{ At any }{card{}}, sync.Mutex{}}
+		make(chan int), func() {}, math.Inf(1), struct{ At any }{card{}}, sync.Mutex{},
+		due{}, &due{}, []due{{}}, struct{ Due *due }{&due{}}}
 	for _, payload := range refused {
 		if _, err := once.Call(ctx, client, "refused", "a", payload, work); err == nil || !strings.Contains(err.Error(), "choose what counts with Payload") {
 			t.Errorf("%#v gives %v", payload, err)
 		}
 	}
-	for i, payload := range []any{stamped{order: order{"1", 2}, At: time.Now(), Notes: map[string]any{"a": []any{1, nil}}}, big.NewInt(5), json.RawMessage("1"), []byte("\xff")} {
+	for i, payload := range []any{stamped{order: order{"1", 2}, At: time.Now(), Notes: map[string]any{"a": []any{1, nil}}}, big.NewInt(5), json.RawMessage("1"), []byte("\xff"), dated{}} {
 		_, err := once.Call(ctx, client, "compared", fmt.Sprint("key ", i), payload, work)
 		is(t, err, nil)
 	}

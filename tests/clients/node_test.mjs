@@ -81,7 +81,7 @@ test('different values are not compared as one', async () => {
   const here = { toJSON: () => 'here' };
   const refused = [new Map(), new Set([1]), new Date(NaN), new Card(1), Card, 1n, new Uint8Array(1), new ArrayBuffer(1), () => 1, Symbol('x'), undefined, NaN,
     [undefined], [1, , 2], new URLSearchParams('a=1'), new Number(5), new WeakMap(), (function* each() {})(), { [Symbol('x')]: 1 }, runInNewContext('new Map()'),
-    Object.create({ a: 1 }), [[new Card(1)]]];
+    Object.create({ a: 1 }), [[new Card(1)]], 'ab'.match(/b/)];
   for (const value of refused) assert.throws(() => compared(value), /nothing was run/);
   for (const value of [new Date(0), new URL('http://a/'), here, Object.assign(Object.create(null), { a: 1 }), runInNewContext('({ a: [1] })')]) compared(value);
   const [charge, ran] = counted('undefined', { key: () => 'a' });
@@ -94,6 +94,7 @@ test('different values are not compared as one', async () => {
   const [hinted] = counted('hinted', { key: () => 'a' });
   await assert.rejects(hinted(new Card(1)), /payload/);
   assert.equal(encoded(new Card(1)).toString(), '{"kind":"card"}'); // A result: its public members are all that a caller sees.
+  assert.equal(encoded({ a: 1, [Symbol('x')]: 1 }).toString(), '{"a":1}');
 });
 
 test('a mistake is told when it is made', () => {

@@ -57,6 +57,7 @@ function plain(value, isCompared, path = 'the value', above = []) {
   if (tag === 'Date' && Number.isNaN(Number(value))) throw new TypeError(`${path} is an invalid date`);
   if (typeof value.toJSON === 'function') return plain(value.toJSON(), isCompared, path, inside);
   if (Array.isArray(value)) {
+    if (isCompared && Object.keys(value).length > value.length) throw new TypeError(`${path} is a list with names, which is not JSON`);
     return Array.from(value, (one, index) => plain(isCompared ? one : one ?? null, isCompared, `${path}[${index}]`, inside));
   }
   if (tag !== 'Object') throw new TypeError(`${path} is a ${tag}, which is not JSON`);
@@ -66,7 +67,7 @@ function plain(value, isCompared, path = 'the value', above = []) {
   if (!isPlain && (isCompared || members.length === 0)) {
     throw new TypeError(`${path} is a ${value.constructor?.name || 'class instance'} without toJSON(), which is not JSON`);
   }
-  if (Object.getOwnPropertySymbols(value).length > 0) throw new TypeError(`${path} has a symbol as a name, which is not JSON`);
+  if (isCompared && Object.getOwnPropertySymbols(value).length > 0) throw new TypeError(`${path} has a symbol as a name, which is not JSON`);
   return Object.fromEntries(members.map(([name, one]) => [name, plain(one, isCompared, `${path}.${name}`, inside)]));
 }
 
