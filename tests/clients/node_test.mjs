@@ -323,6 +323,10 @@ test('a client that hangs up changes nothing, and a handler that does ends its c
     app.post('/destroyed', (request, response) => response.destroy());
     app.post('/status', (request, response) => response.status(9999).end());
     app.post('/head', (request, response) => response.writeHead(99).end());
+    app.post('/late', (request, response, next) => {
+      response.status(201).send('made');
+      next(new Error('late'));
+    });
   }, ['/', { wait: '60s' }]);
   const client = new AbortController();
   const isIn = new Promise((resolve) => { entered = resolve; });
@@ -334,6 +338,10 @@ test('a client that hangs up changes nothing, and a handler that does ends its c
   assert.deepEqual([await again.text(), again.headers.get('idempotent-replayed')], ['done', 'true']);
   await assert.rejects(post('/destroyed', 'order-2'));
   assert.match((await (await post('/destroyed', 'order-2')).json()).type, /outcome-unknown/);
+  for (const kind of ['run', 'replayed']) {
+    const got = await post('/late', 'order-4');
+    assert.deepEqual([got.status, got.statusText, await got.text()], [201, 'Created', 'made'], kind);
+  }
   for (const [path, text] of [['/status', /9999/], ['/head', /99/]]) assert.match(await (await post(path, 'order-3')).text(), text); // No unhandled rejection.
 });
 

@@ -206,10 +206,12 @@ function onceExpress({
       keep(part, encoding);
       const callback = [part, encoding, done].find((one) => typeof one === 'function');
       const answer = { status: response.statusCode, headers: headersOf(response), body: Buffer.concat(parts) };
+      const { statusMessage } = response;
       finish(claim, answer).catch(problemOfFinish).then((told) => {
         Object.assign(response, real);
-        if (told === answer) return response.end(answer.body, callback);
+        // As they were: Express writes an error into them if the handler raises one after this.
         for (const name of response.getHeaderNames()) response.removeHeader(name);
+        response.statusMessage = told === answer ? statusMessage : undefined;
         return send(response, told, callback);
       }).catch((error) => {
         warn(`the response of a request could not be sent: ${error.message}`);
@@ -277,7 +279,7 @@ function replayed({ body, type }) {
   return { status, headers: [...headers, ['Idempotent-Replayed', 'true']], body: Buffer.from(text, 'base64') };
 }
 
-const headersOf = (response) => response.getHeaderNames().flatMap((name) => [response.getHeader(name)].flat().map((value) => [name, String(value)]));
+const headersOf = (response) => response.getRawHeaderNames().flatMap((name) => [response.getHeader(name)].flat().map((value) => [name, String(value)]));
 
 function send(response, { status, headers, body }, done) {
   response.statusCode = status;
