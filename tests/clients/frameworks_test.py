@@ -23,7 +23,7 @@ import starlette.routing  # noqa: E402
 from celery import Celery  # noqa: E402
 from celery.contrib.testing.worker import start_worker  # noqa: E402
 from django.conf import settings  # noqa: E402
-from django.http import HttpResponse, StreamingHttpResponse  # noqa: E402
+from django.http import HttpResponse, QueryDict, StreamingHttpResponse  # noqa: E402
 from django.test import Client as DjangoClient  # noqa: E402
 from django.test import override_settings  # noqa: E402
 from django.urls import path as django_path  # noqa: E402
@@ -232,6 +232,13 @@ class Pydantic(unittest.TestCase):
             for model in (Card(number=hidden), [Card(number=1, more=hidden)]):
                 with self.assertRaises((TypeError, ValueError), msg=repr(model)):
                     _keys.compared(model)
+
+
+class Forms(unittest.TestCase):
+    def test_all_values_of_a_name_are_compared(self):
+        for form in (QueryDict, lambda text: flask.Request({"QUERY_STRING": text}).args):
+            compared = [_keys.compared(form(text)) for text in ("a=1&a=2&a=3", "a=1&a=4&a=3", "a=1&a=2&a=3")]
+            self.assertEqual((compared[0] != compared[1], compared[0]), (True, compared[2]))
 
 
 def django_charges(request):

@@ -210,8 +210,10 @@ class Decorator(ServeCase):
         for unnamed in (lambda n: n, charge_at("a"), functools.partial(charge_at("a"))):
             with self.assertRaisesRegex(ValueError, "scope="):
                 self.once_client.idempotent(key="a")(unnamed)
-        with self.assertRaises(ValueError):
-            self.once_client.idempotent(key="a", scope="")(len)
+        for unnamed in (lambda: self.once_client.idempotent(key="a", scope="")(len), lambda: self.once_client.call("", "a", len),
+                        lambda: self.once_client.claim("", "a")):
+            with self.assertRaises(ValueError):
+                unnamed()
 
     def test_a_function_that_returns_a_coroutine_has_not_run(self):
         async def later():
@@ -670,7 +672,9 @@ class Texts(harness.Case):
             self.assertNotEqual(_keys.compared(one), _keys.compared(other), f"{one} {other}")
         self.assertEqual(_keys.compared({frozenset({n, "x"}) for n in range(9)}), _keys.compared({frozenset({"x", n}) for n in reversed(range(9))}))
         self.assertEqual(_keys.compared({2: "b", 1: "a"}), _keys.compared({1: "a", 2: "b"}))
-        for refused in (object(), {"a": float("nan")}, {1: {float("inf")}}, Order(object()), Order, [lambda: 1], {"a": range(3)}, "\ud800"):
+        around = []
+        around.append(around)
+        for refused in (around, object(), {"a": float("nan")}, {1: {float("inf")}}, Order(object()), Order, [lambda: 1], {"a": range(3)}, "\ud800"):
             with self.assertRaises((TypeError, ValueError), msg=repr(refused)):
                 _keys.compared(refused)
 

@@ -610,8 +610,6 @@ class Once:
 
         If the operation has run, the block is not entered: `Replayed` is raised, with the result. `payload` is compared.
         """
-        if not scope:
-            raise ValueError("the scope is the operation's name, such as 'report'")
         return Block(self, *self._asked(scope, key, payload, options))
 
     def call(self, scope: str, key: Any, function: Callable[[Claim], Any], *, payload: Any = None, **options: Any) -> Any:
@@ -627,6 +625,8 @@ class Once:
     def _asked(self, scope: str, key: Any, payload: Any, options: Dict[str, Any]) -> Tuple[Options, Dict[str, Any]]:
         if _is_disabled(scope):
             raise Unavailable("ONCE_DISABLED is set: there is no claim for this work; use the decorator")
+        if not scope:
+            raise ValueError("the scope is the operation's name, such as 'report'")
         checked = Options(scope, **options)
         text = _keys.whole_key(key)
         _refuse_own(scope, text)

@@ -149,7 +149,10 @@ def whole_key(value: Any) -> str:
 
 def compared(value: Any) -> Dict[str, str]:
     """The member of POST /v1/claims that has what is compared."""
-    text = _json_of(value)
+    try:
+        text = _json_of(value)
+    except RecursionError:
+        raise ValueError("an argument that contains itself, or lists in lists without end, cannot be compared") from None
     data = text.encode("utf-8")
     if len(data) <= MAX_PAYLOAD_BYTES:
         return {"payload_json": text}
@@ -165,9 +168,10 @@ def _json_of(value: Any) -> str:
 def _with_names(value: Any) -> Any:
     """JSON has texts as names only, and would make one of {1: x} and {"1": x}: such a mapping is a list of pairs."""
     if isinstance(value, dict):
-        if all(isinstance(name, str) for name in value):
-            return {name: _with_names(member) for name, member in value.items()}
-        return _sorted([name, member] for name, member in value.items())
+        members = dict.items(value)  # All of them: the items() of a form, as frameworks have it, are one for each name.
+        if all(isinstance(name, str) for name, _ in members):
+            return {name: _with_names(member) for name, member in members}
+        return _sorted([name, member] for name, member in members)
     if isinstance(value, (list, tuple)):
         return [_with_names(part) for part in value]
     return value
