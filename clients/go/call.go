@@ -63,7 +63,12 @@ func FailureRetention(value time.Duration) Option { return duration("failure_ret
 func Expected(value time.Duration) Option { return duration("expected", value) }
 
 // MaxDuration is how long the claim of work is renewed that does not end. Then it lapses. Default: as long as the work runs.
-func MaxDuration(value time.Duration) Option { return func(o *options) { o.maxDuration = value } }
+func MaxDuration(value time.Duration) Option {
+	if value < 0 {
+		panic("once: a negative max_duration")
+	}
+	return func(o *options) { o.maxDuration = value }
+}
 
 // Wait is how long to wait for another caller's result. Default: 10 s.
 func Wait(value time.Duration) Option { return func(o *options) { o.wait = value } }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { getEventListeners, once as event } from 'node:events';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -370,6 +370,13 @@ test('a finish that is refused does not say that nothing was done', async (conte
   const { type, detail } = await got.json();
   assert.deepEqual([got.status, type], [503, 'urn:once:problem:not-recorded']);
   assert.match(detail, /was carried out/);
+});
+
+test("a middleware refuses another copy's client", (context) => {
+  const copy = mkdtempSync(join(tmpdir(), 'once-'));
+  context.after(() => rmSync(copy, { recursive: true }));
+  cpSync(new URL('../../clients/node/lib', import.meta.url), copy, { recursive: true });
+  assert.throws(() => require(join(copy, 'express.cjs')).onceExpress({ once, principal: SHARED }), /copy of the package/);
 });
 
 test('a middleware without a principal, or with one that changes, is refused', () => {

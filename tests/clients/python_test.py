@@ -10,6 +10,7 @@ import functools
 import gc
 import importlib
 import inspect
+import io
 import json
 import logging
 import multiprocessing
@@ -529,6 +530,21 @@ class Middleware(ServeCase):
             return b"".join(app(environ, lambda *_: None))
 
         self.check_lapse(post)
+
+    def test_numbers_that_no_double_holds_are_compared_as_bytes(self):
+        def answer(environ, start_response):
+            start_response("200 OK", [])
+            return [environ["wsgi.input"].read()]
+
+        app = wsgi.OnceMiddleware(answer, once=self.once_client, **self.RULES)
+        got = []
+        for number in (2**53 + 1, 2**53 + 1, 2**53):
+            body = json.dumps({"order": number}).encode()
+            environ = {"REQUEST_METHOD": "POST", "HTTP_IDEMPOTENCY_KEY": "order-2", "PATH_INFO": "/", "CONTENT_TYPE": "application/json",
+                       "CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
+            wsgiref.util.setup_testing_defaults(environ)
+            app(environ, lambda status, *_: got.append(status))
+        self.assertEqual([status[:3] for status in got], ["200", "200", "422"])
 
     async def asgi(self, app, extensions=None):
         """The messages of a POST."""

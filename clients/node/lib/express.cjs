@@ -2,7 +2,7 @@
 
 // Express, Connect and node:http: requests with an Idempotency-Key run once, as docs/http.md has it.
 const { createHash } = require('node:crypto');
-const { internal, Claim, OnceError, InProgress, KeyReused, OutcomeUnknown, ClaimLost, ResultNotKept, StoredFailure, Unavailable, Unrecorded } =
+const { internal, Claim, Once, OnceError, InProgress, KeyReused, OutcomeUnknown, ClaimLost, ResultNotKept, StoredFailure, Unavailable, Unrecorded } =
   require('./index.cjs');
 const { BUGS, compared } = require('./values.cjs');
 const { NOT_KEPT, warn } = require('./claim.cjs');
@@ -94,7 +94,7 @@ function onceExpress({
   ...unknown
 } = {}) {
   if (Object.keys(unknown).length > 0) throw new TypeError(`there is no option ${Object.keys(unknown).join(', ')}`);
-  if (typeof once?.begin !== 'function') throw new TypeError('once is missing: a client, new Once(...)');
+  if (!(once instanceof Once)) throw new TypeError('once is missing: a client, new Once(...), of this copy of the package');
   if (typeof principal !== 'string' && typeof principal !== 'function' && principal !== SHARED) {
     throw new TypeError('principal is missing: the name of a header, a function of the request, or SHARED');
   }

@@ -307,13 +307,19 @@ def _json(body: bytes) -> Any:
         return dict(found)
 
     try:
-        return json.loads(body, object_pairs_hook=pairs, parse_constant=_not_json)
+        return json.loads(body, object_pairs_hook=pairs, parse_constant=_not_json, parse_int=_exact)
     except (ValueError, RecursionError):
         return _NO_JSON
 
 
 def _not_json(text: str) -> Any:
     raise ValueError(text)
+
+
+def _exact(text: str) -> int:
+    """The server compares numbers as doubles, and refuses one that would become another."""
+    value = int(text)
+    return value if abs(value) <= 2**53 else _not_json(text)
 
 
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"\s*(?:;[^,"]*)?')
