@@ -155,7 +155,7 @@ class Decorator(ServeCase):
         """Reloaded after an edit, or imported again, as by a test. Its functions may hold what is new each time."""
         head = "import functools\nfrom clients_of_test import once\n\ndef wrapped(function):\n    return functools.wraps(function)(lambda n: function(n))\n\n"
         tail = ("@once.idempotent(key='{n}', payload='n')\n@wrapped\ndef charge(n, session=object()): return %d\n"
-                "class Bank(dict):\n    @once.idempotent(key='{n}')\n    def pay(self, n): return super().get(n)\n")
+                "once.idempotent(key='a', scope='lambda')(lambda n: n)\nclass Bank(dict):\n    @once.idempotent(key='{n}')\n    def pay(self, n): return super().get(n)\n")
         self.path("clients_of_test.py").write_text(f"import once_idempotency as oi\nonce = oi.Once(server='unix:{self.path('s')}')\n")
         self.path("shop.py").write_text(head + tail % 1)
         self.path("use.py").write_text("import importlib, pathlib, sys\nimport shop\nassert shop.charge(1) == 1\npath = pathlib.Path('shop.py')\n"

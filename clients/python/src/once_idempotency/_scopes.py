@@ -59,8 +59,10 @@ def _is_equal(one: Any, other: Any, above: Tuple[Any, ...]) -> bool:
         return one.__self__ is other.__self__ and one.__func__ is other.__func__
     if not isinstance(one, types.FunctionType):
         return isinstance(one, _PLAIN) and bool(one == other)
-    if one.__code__ != other.__code__ or one.__qualname__ != other.__qualname__ or one.__globals__ is not other.__globals__:
+    if one.__code__ != other.__code__ or one.__qualname__ != other.__qualname__:
         return False
+    if one.__globals__ is not other.__globals__ and one.__code__.co_filename.startswith("<"):
+        return False  # A text that exec() has run with other values. A file that is imported again has new ones too.
     first, second = _held(one), _held(other)
     return len(first) == len(second) and all(_is_equal(*pair, (*above, (one, other))) for pair in zip(first, second))
 
@@ -68,7 +70,7 @@ def _is_equal(one: Any, other: Any, above: Tuple[Any, ...]) -> bool:
 def _held(function: types.FunctionType) -> Tuple[Any, ...]:
     """What tells functions with the same code apart."""
     cells = []
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+    for cell in function.__closure__ or ():
         try:
             cells.append(cell.cell_contents)
         except ValueError:  # Not set yet, and equal to nothing: it may become anything.
