@@ -293,7 +293,7 @@ func Step[T any](ctx context.Context, claim *Claim, name string, fn func(context
 	}
 	body, err := json.Marshal(value)
 	if err != nil {
-		return value, err
+		return value, fmt.Errorf("once: the step %q ran, and is not recorded: its result is not JSON: %w", name, err)
 	}
 	path := "steps/" + strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
 	got, err := claim.persist(ctx, "PUT", path, body, jsonType)

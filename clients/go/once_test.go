@@ -251,7 +251,11 @@ func TestStepsAndDerivedKeys(t *testing.T) {
 			is(t, err, nil)
 			equal(t, got, 1)
 		}
-		_, err := once.Step(ctx, claim, strings.Repeat("x", 256), func(context.Context) (int, error) { return 1, nil })
+		_, err := once.Step(ctx, claim, "bad", func(context.Context) (float64, error) { return math.NaN(), nil })
+		if err == nil || !strings.Contains(err.Error(), "ran") {
+			t.Fatal(err)
+		}
+		_, err = once.Step(ctx, claim, strings.Repeat("x", 256), func(context.Context) (int, error) { return 1, nil })
 		if err == nil || claim.ValidFor() <= 0 {
 			t.Fatal("a name that is too long is accepted, or the claim is over")
 		}

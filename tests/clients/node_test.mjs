@@ -135,6 +135,7 @@ test('the claim is at hand in the function', async () => {
   const work = once.makeIdempotent(async () => {
     const claim = currentClaim();
     await claim.note('half done');
+    await assert.rejects(claim.step('bad', () => new Map()), /ran/);
     return [claim.key, claim.attempt, claim.derivedKeys.bank.length, claim.validForMs > 0, await claim.step('one', () => 5), await claim.step('one', () => 6)];
   }, { key: () => '7', scope: 'claim', derive: ['bank'] });
   assert.deepEqual(await work(), ['7', 1, 64, true, 5, 5]);

@@ -364,7 +364,7 @@ class Blocks(ServeCase):
 
     def test_a_step_has_one_result(self):
         with self.once_client.claim("report", "a") as claim:
-            with self.assertRaises(TypeError):
+            with self.assertRaisesRegex(TypeError, "ran"):
                 claim.step("bad", object)
             self.assertEqual([claim.step("n", lambda: 1), claim.step("n", lambda: 2)], [1, 1])
             claim.complete(None)

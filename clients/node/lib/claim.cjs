@@ -218,7 +218,12 @@ class Claim {
     if (known !== undefined) return JSON.parse(known.toString());
     await this.check();
     const value = await fn();
-    const body = encoded(value);
+    let body;
+    try {
+      body = encoded(value);
+    } catch (error) {
+      throw new TypeError(`the step '${name}' ran, and is not recorded: its result is not JSON: ${error.message}`, { cause: error });
+    }
     const path = `steps/${encodeURIComponent(name).replaceAll('.', '%2E')}`;
     const answer = await this.#persist('PUT', path, body, JSON_TYPE);
     if (answer.status === 200 && answer.word === 'recorded') {

@@ -230,7 +230,10 @@ class _ClaimBase:
         return (json.loads(self._granted.steps[name]),)
 
     def _keeping_step(self, name: str, value: Any) -> Protocol[None]:
-        data = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        try:
+            data = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"the step '{name}' ran, and is not recorded: its result is not JSON: {error}") from error
         yield from _protocol.step(self._granted, name, data, self._timeout_s)
 
     def _completing_block(self, result: Any) -> Protocol[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import types
 from typing import Any, Callable, Tuple
 
@@ -34,7 +33,7 @@ def default_scope(function: Callable[..., Any]) -> str:
 def origin(function: Callable[..., Any]) -> Tuple[Any, ...]:
     """Its name, its file, and the execution of its module, which a reload repeats."""
     inner = inspect.unwrap(function)
-    file = os.path.abspath(getattr(getattr(inner, "__code__", None), "co_filename", ""))
+    file = getattr(getattr(inner, "__code__", None), "co_filename", "")
     return getattr(inner, "__qualname__", "<none>"), file, _spec(inner)
 
 
