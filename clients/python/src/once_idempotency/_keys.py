@@ -207,7 +207,9 @@ def _require_shown(value: Any) -> None:
     if hasattr(value, "get_secret_value") or (isinstance(value, float) and not math.isfinite(value)):
         raise TypeError(f"a model with {value!r} cannot be compared")
     if hasattr(value, "model_dump"):
-        value = [*vars(value).values(), *(getattr(value, "model_extra", None) or {}).values()]
+        fields = getattr(type(value), "model_fields", {})
+        shown = [getattr(value, name, None) for name, field in fields.items() if not field.exclude]
+        value = [*shown, *(getattr(value, "model_extra", None) or {}).values()]
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, (list, tuple, set, frozenset)):
