@@ -194,7 +194,7 @@ class Decorator(ServeCase):
             return functools.wraps(charge_at)(lambda n: charge_at(bank)(n))
 
         twice = [charge_at("a"), charge_at("a")]  # The same function, made twice.
-        made = [{"bank": bank} for bank in "ab"]
+        made = [{"bank": bank, "__spec__": object()} for bank in "ab"]
         for bank in made:
             exec("def charge(n): return bank", bank)
         for different in ([Bank.charge, Shop.charge], [with_bank("a"), with_bank("b")], [bank["charge"] for bank in made],

@@ -45,7 +45,7 @@ def is_again(known: Callable[..., Any], known_origin: Tuple[Any, ...], function:
     """Whether a function is one that is known: itself, or made again by the same lines."""
     name, file, spec = origin(function)
     is_executed_again = known_origin[:2] == (name, file) and known_origin[2] is not spec
-    return (is_executed_again and "<" not in name) or _is_equal(known, function, ())
+    return (is_executed_again and "<" not in name + file) or _is_equal(known, function, ())
 
 
 def _is_equal(one: Any, other: Any, above: Tuple[Any, ...]) -> bool:
