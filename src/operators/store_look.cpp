@@ -127,12 +127,10 @@ struct StoreLook::Shared {
     auto failure = ask<std::optional<Error>>(shared, until, [&](Callback<void(std::optional<Error>)> done) {
       operate::probe(*options.store, *options.clock, *system_random(), options.probes_as, std::move(done));
     });
-    if (failure) {
-      health.refusal = *std::move(failure);
-    } else {
-      health.refusal = Error{ErrorKind::unavailable, options.store->name() + " has not answered a write"};
-    }
-    return failure.has_value();
+    const bool answered = failure.has_value();
+    if (!answered) failure = Error{ErrorKind::unavailable, options.store->name() + " has not answered a write"};
+    health.refusal = *std::move(failure);
+    return answered;
   }
 
   // Asks for a record that does not exist. False: there was no answer yet, so nothing else can be asked.
