@@ -17,6 +17,7 @@
 #include "commands/commands.hpp"
 #include "import/importer.hpp"
 #include "import/mapping.hpp"
+#include "import/mapping_flags.hpp"
 #include "import/rows.hpp"
 #include "output/progress.hpp"
 #include "output/report.hpp"
@@ -35,8 +36,7 @@ using Json = nlohmann::ordered_json;
 struct ImportCommand {
   RowsOptions rows;
   std::string to;
-  MappingOptions mapping;
-  std::string retention = "never";
+  MappingFlags flags;
   std::optional<std::size_t> samples;
   bool dry_run = false;
   bool json = false;
@@ -85,7 +85,7 @@ std::string problem_text(const ImportProblem& problem) {
 
 class Import {
  public:
-  explicit Import(const ImportCommand& command) : command_(command), mapping_(mapping_of(command)) {}
+  explicit Import(const ImportCommand& command) : command_(command), mapping_(mapping_of(command.flags)) {}
 
   int run() {
     const std::unique_ptr<Rows> rows = open_rows(command_.rows);
@@ -114,13 +114,6 @@ class Import {
   }
 
  private:
-  static MappingOptions mapping_of(const ImportCommand& command) {
-    MappingOptions options = command.mapping;
-    options.retention = parse_retention(command.retention, "--retention");
-    if (options.retention <= Millis{0}) misuse("--retention must be longer than nothing");
-    return options;
-  }
-
   // Null: a file that is not there yet, in a dry run.
   Store* open_target() {
     const StoreOptions options{.url = command_.to, .offload = "none"};
@@ -218,12 +211,6 @@ class Import {
   std::string not_looked_;
 };
 
-std::string presets_text() {
-  std::string text;
-  for (const std::string_view name : preset_names()) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
-
 }  // namespace
 
 }  // namespace importing
@@ -231,7 +218,6 @@ std::string presets_text() {
 void add_import(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<importing::ImportCommand>();
   CLI::App* const command = app.add_subcommand("import", "Bring the records of another program's table into a store");
-  importing::MappingOptions& mapping = options->mapping;
   command
       ->add_option("FROM", options->rows.from,
                    "dynamodb://TABLE, postgresql://USER@HOST/DATABASE, sqlite:FILE, csv:FILE, jsonl:FILE,\n"
@@ -240,62 +226,7 @@ void add_import(CLI::App& app, Invocation& invocation) {
   command->add_option("TO", options->to, "The URL of the store")->required();
   command->add_option("--table", options->rows.table, "SQL: the table, read whole");
   command->add_option("--query", options->rows.query, "SQL: a statement that selects the rows");
-  command->add_option("--preset", mapping.preset,
-                      "A common shape: " + importing::presets_text() + ". Options below replace its parts");
-  const char* const keys = "Keys (EXPR: JMESPath over a row, or \"one of a, b\": the column that it has)";
-  command->add_option("--key", mapping.key, "EXPR that selects the key")->group(keys);
-  command->add_option("--key-prefix", mapping.key_prefix, "What the selected text begins with, and the key does not")
-      ->group(keys);
-  command
-      ->add_option("--hash", mapping.hash,
-                   "sha256 or md5: the key's name is the digest of the selection, as of a key\n"
-                   "recipe with this hash (default: its text)")
-      ->group(keys);
-  command->add_option("--scope", mapping.scope, "The keys' namespace")->group(keys);
-  command->add_option("--scope-from", mapping.scope_from, "EXPR that selects the namespace")->group(keys);
-  command
-      ->add_option("--fingerprint", mapping.fingerprint, "EXPR that selects what a retry must repeat (default: none)")
-      ->group(keys);
-  const char* const states = "States (WORDS: separated by commas, in any case)";
-  command->add_option("--state", mapping.state, "EXPR that selects a word")->group(states);
-  command->add_option("--completed", mapping.completed, "WORDS of operations that are done")->group(states);
-  command->add_option("--failed", mapping.failed, "WORDS of operations whose failure is replayed")->group(states);
-  command->add_option("--in-progress", mapping.in_progress, "WORDS of operations that become unknown")->group(states);
-  command->add_option("--may-run", mapping.may_run, "WORDS of operations that may run again: not imported")
-      ->group(states);
-  command->add_option("--where", mapping.where, "EXPR: rows for which it is false are left out")->group(states);
-  const char* const results = "Results";
-  command->add_option("--result", mapping.result, "EXPR that selects what is replayed")->group(results);
-  command
-      ->add_option("--result-as", mapping.result_as,
-                   "json: the value; json-text: a text with JSON in it; json-any: such a text if it holds an\n"
-                   "object or a list, else the value; text: its bytes; http: a response's body\n"
-                   "(default: json)")
-      ->group(results);
-  command
-      ->add_option("--no-result", mapping.no_result,
-                   "A completed row without one: tombstone, a replay is refused; null, as JSON; empty\n"
-                   "(default: tombstone)")
-      ->group(results);
-  command->add_option("--http-status", mapping.http_status, "EXPR that selects the response's status")->group(results);
-  command->add_option("--http-headers", mapping.http_headers, "EXPR that selects its headers: an object, or pairs")
-      ->group(results);
-  command->add_option("--error", mapping.error, "EXPR that selects a failure's message")->group(results);
-  const char* const times = "Times (numbers, their unit by their size; or dates)";
-  command->add_option("--expires", mapping.expires, "EXPR that selects when the row counts no more (default: never)")
-      ->group(times);
-  command->add_option("--created", mapping.created, "EXPR that selects when the operation began")->group(times);
-  command->add_option("--finished", mapping.finished, "EXPR that selects when it ended")->group(times);
-  command->add_flag("--utc", mapping.utc, "Dates without a time zone are UTC (default: such rows are refused)")
-      ->group(times);
-  command->add_option("--retention", options->retention, "How long rows without an expiry are kept, from now on")
-      ->capture_default_str()
-      ->group(times);
-  command
-      ->add_option("--expired", mapping.expired,
-                   "Rows that have expired: skip, or keep for --retention (default: skip, and exit with 1)")
-      ->group(times);
-  command->add_option("--holder", mapping.holder, "EXPR that selects who ran it, for people");
+  importing::add_mapping_flags(*command, options->flags);
   command->add_flag("-n,--dry-run", options->dry_run, "Read, map and compare, but change nothing");
   command->add_option("--samples", options->samples, "Show so many rows, mapped (default: 3 with --dry-run, else 0)");
   command->add_flag("--json", options->json, "Write JSON");

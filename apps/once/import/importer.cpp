@@ -65,13 +65,11 @@ bool says_the_same(const Record& there, const Record& wanted) {
          (there.state == State::completed || there.failure == wanted.failure);
 }
 
-// "from sqlite:old.db, source 6b86b273ff34fce1". The digest stands for the whole name of the source, in few bytes.
-std::string origin_of(const ImportOptions& options) {
-  constexpr std::size_t max_name_bytes = 200;
-  constexpr std::size_t digest_bytes = 16;
-  const std::string from = "from " + clean_text(options.from, max_name_bytes);
-  if (options.source.empty()) return from;
-  return from + ", source " + to_hex(sha256(options.source)).substr(0, digest_bytes);
+std::uint32_t random_bits(Random& random) {
+  std::array<std::uint8_t, 4> bytes{};
+  random.fill(bytes);
+  return static_cast<std::uint32_t>(bytes[0]) << 24U | static_cast<std::uint32_t>(bytes[1]) << 16U |
+         static_cast<std::uint32_t>(bytes[2]) << 8U | bytes[3];
 }
 
 std::string in_words(const Record& record, Time now) {
@@ -94,11 +92,28 @@ std::string sample_text(const Record& record) {
 
 }  // namespace
 
+// "from sqlite:old.db, source 6b86b273ff34fce1". The digest stands for the whole name of the source, in few bytes.
+std::string origin_of(const std::string& from, const std::string& source) {
+  constexpr std::size_t max_name_bytes = 200;
+  constexpr std::size_t digest_bytes = 16;
+  const std::string named = "from " + clean_text(from, max_name_bytes);
+  if (source.empty()) return named;
+  return named + ", source " + to_hex(sha256(source)).substr(0, digest_bytes);
+}
+
+void make_insertable(Record& record, const std::string& origin, Time now, Random& random, std::size_t max_bytes) {
+  random.fill(record.owner.bytes);
+  record.token = static_cast<std::uint64_t>(std::max<std::int64_t>(unix_ms(now), 1));
+  record.revision = next_revision(0, random_bits(random));
+  append(record.history, {.what = std::string(imported), .who = who(), .why = origin, .at = now});
+  if (record.result.placement == Placement::inlined && record_bytes(record) > max_bytes) make_tombstone(record);
+}
+
 Importer::Importer(const Mapping& mapping, Store* to, ImportOptions options)
     : mapping_(mapping),
       to_(to),
       options_(std::move(options)),
-      origin_(origin_of(options_)),
+      origin_(origin_of(options_.from, options_.source)),
       absent_(mapping.where_columns()) {}
 
 // Another source may use the same key for another operation.
@@ -114,22 +129,6 @@ bool Importer::is_untouched(const Record& record) const {
          std::ranges::all_of(record.history.entries, [this](const HistoryEntry& entry) {
            return entry.what == imported && entry.why == origin_;
          });
-}
-
-std::uint32_t Importer::random_bits() const {
-  std::array<std::uint8_t, 4> bytes{};
-  options_.random->fill(bytes);
-  return static_cast<std::uint32_t>(bytes[0]) << 24U | static_cast<std::uint32_t>(bytes[1]) << 16U |
-         static_cast<std::uint32_t>(bytes[2]) << 8U | bytes[3];
-}
-
-void Importer::prepare(Record& record) const {
-  options_.random->fill(record.owner.bytes);
-  record.token = static_cast<std::uint64_t>(std::max<std::int64_t>(unix_ms(now_), 1));
-  record.revision = next_revision(0, random_bits());
-  append(record.history, {.what = std::string(imported), .who = who(), .why = origin_, .at = now_});
-  if (to_ == nullptr || record.result.placement != Placement::inlined) return;
-  if (record_bytes(record) > to_->capabilities().max_record_bytes) make_tombstone(record);
 }
 
 void Importer::count(const Record& record) {
@@ -169,7 +168,8 @@ void Importer::take_some(const std::vector<Row>& rows, std::size_t begin, std::s
               "by --where");
           break;
         }
-        prepare(mapped.record);
+        make_insertable(mapped.record, origin_, now_, *options_.random,
+                        to_ == nullptr ? SIZE_MAX : to_->capabilities().max_record_bytes);
         if (samples_.size() < options_.samples) {
           samples_.push_back({rows[at].name, mapped.record.key, sample_text(mapped.record)});
         }
@@ -257,7 +257,7 @@ void Importer::meet(Pending& pending, const Record& there, std::uint64_t place) 
 void Importer::replace(Pending& pending, const Record& there, std::uint64_t place, bool decides) {
   Record& next = pending.record;
   next.token = std::max(next.token, there.token + 1);
-  next.revision = next_revision(there.revision, random_bits());
+  next.revision = next_revision(there.revision, random_bits(*options_.random));
   if (decides) {
     HistoryEntry entry = next.history.entries.back();
     next.history = there.history;

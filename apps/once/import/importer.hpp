@@ -56,6 +56,13 @@ struct ImportOptions {
   std::shared_ptr<Random> random = {};
 };
 
+// HistoryEntry::why of records that come from `from` (Rows::name()) and `source` (Rows::source()).
+std::string origin_of(const std::string& from, const std::string& source);
+
+// Gives a mapped record what an insert needs: owner, token, revision, an entry in its history. `max_bytes`:
+// Capabilities::max_record_bytes of the store; with a larger result it becomes a tombstone.
+void make_insertable(Record& record, const std::string& origin, Time now, Random& random, std::size_t max_bytes);
+
 class Importer {
  public:
   static constexpr std::size_t max_problems = 20;  // That are kept; all are counted.
@@ -87,8 +94,6 @@ class Importer {
   void problem(std::uint64_t& counter, const Row& row, const std::string& key, std::string why);
   [[nodiscard]] bool was_imported_from_here(const Record& record) const;
   [[nodiscard]] bool is_untouched(const Record& record) const;
-  [[nodiscard]] std::uint32_t random_bits() const;
-  void prepare(Record& record) const;
 
   const Mapping& mapping_;
   Store* const to_;

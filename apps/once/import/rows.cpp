@@ -1,5 +1,6 @@
 #include "import/rows.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory_resource>
 #include <utility>
@@ -7,6 +8,7 @@
 #include <once/error.hpp>
 
 #include "output/text.hpp"
+#include "text/ascii.hpp"
 #include "text/json.hpp"
 #include "text/json_write.hpp"
 
@@ -80,6 +82,16 @@ void append_plain(std::string& out, const json::Value& typed, json::Arena& arena
   }
 }
 
+// For a message: the scheme alone, because what follows may be a password. So may what has no scheme, as the settings
+// "host=db password=..." of libpq.
+std::string shown_scheme(std::string_view url) {
+  const std::string_view scheme = url.substr(0, url.find(':'));
+  const bool is_scheme = scheme.size() < url.size() && std::ranges::all_of(scheme, [](char c) {
+                           return text::is_letter_or_digit(c) || c == '+' || c == '-' || c == '.';
+                         });
+  return is_scheme ? "'" + escaped(scheme) + ":...'" : "no URL";
+}
+
 // "csv:FILE" without "csv:". Empty: another scheme.
 std::string_view after(std::string_view url, std::string_view scheme) {
   return url.starts_with(scheme) ? url.substr(scheme.size()) : std::string_view();
@@ -89,6 +101,10 @@ std::string_view after(std::string_view url, std::string_view scheme) {
 
 std::string statement_name(const RowsOptions& options) {
   return options.query.empty() ? " table " + options.table : " query " + options.query;
+}
+
+void Finder::refuse_many(const std::string& name) {
+  throw Exception(ErrorKind::corrupt, name + " has more than " + std::to_string(max_rows) + " rows for one key");
 }
 
 std::vector<Row> Rows::next() {
@@ -145,9 +161,41 @@ std::unique_ptr<Rows> open_rows(const RowsOptions& options) {
 #if ONCE_AWS
   if (from.starts_with("dynamodb:")) return open_dynamodb_rows(options);
 #endif
-  misuse("FROM is '" + escaped(from.substr(0, from.find(':'))) +
-         ":...'; use dynamodb://TABLE, postgresql://USER@HOST/DATABASE, sqlite:FILE, csv:FILE, jsonl:FILE or "
+  misuse("FROM is " + shown_scheme(from) +
+         "; use dynamodb://TABLE, postgresql://USER@HOST/DATABASE, sqlite:FILE, csv:FILE, jsonl:FILE or "
          "dynamodb-export:FILE");
 }
+
+namespace {
+
+using OpenFinder = std::unique_ptr<Finder> (*)(const FinderOptions&);
+
+OpenFinder finder_for(const FinderOptions& options) {
+  const std::string& from = options.rows.from;
+  const bool is_sqlite = !after(from, "sqlite:").empty();
+  const bool is_postgresql = from.starts_with("postgresql:") || from.starts_with("postgres:");
+  const bool is_sql = is_postgresql || is_sqlite;
+  if (is_sql && options.rows.table.empty()) misuse("table is missing: write table = \"NAME\", the name of the table");
+  if (is_sqlite) return open_sqlite_finder;
+#if ONCE_POSTGRESQL
+  if (is_postgresql) return open_postgresql_finder;
+#endif
+#if ONCE_AWS
+  if (from.starts_with("dynamodb:")) {
+    if (!options.rows.table.empty())
+      misuse("table is for postgresql: and sqlite:; leave it out, the URL names the table");
+    return open_dynamodb_finder;
+  }
+#endif
+  misuse("from is " + shown_scheme(from) +
+         "; a table that can be asked for one key is dynamodb://TABLE, postgresql://USER@HOST/DATABASE or "
+         "sqlite:FILE");
+}
+
+}  // namespace
+
+void check_finder(const FinderOptions& options) { finder_for(options); }
+
+std::unique_ptr<Finder> open_finder(const FinderOptions& options) { return finder_for(options)(options); }
 
 }  // namespace once::cli::importing

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include <once/time.hpp>
+
 #include "text/json.hpp"
 
 namespace once::cli::importing {
@@ -66,15 +68,58 @@ class Rows {
 // Throws Exception: misuse for a URL or options that make no sense, unavailable if the source cannot be read.
 std::unique_ptr<Rows> open_rows(const RowsOptions& options);
 
+// Finds rows by one column, as often as asked, each time as they are then. For one thread at a time.
+class Finder {
+ public:
+  Finder() = default;
+  Finder(const Finder&) = delete;
+  Finder& operator=(const Finder&) = delete;
+  virtual ~Finder() = default;
+
+  static constexpr std::size_t max_rows = 100;  // Of find(): more are refused as corrupt.
+
+  // The rows whose column has this text, as the table compares it: a column that ignores case finds other spellings
+  // too. `text`: UTF-8 without NUL. Blocks, for about FinderOptions::timeout. Throws Exception: misuse for a table that
+  // cannot be asked in this way, corrupt if only this text cannot be looked up, unavailable otherwise.
+  virtual std::vector<Row> find(const std::string& text) = 0;
+
+  // A few rows, any ones. Empty: the table has none. Otherwise like find().
+  virtual std::vector<Row> some() = 0;
+
+  // As those of Rows.
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual std::string source() const = 0;
+
+ protected:
+  static constexpr std::size_t some_rows = 20;  // Of some().
+  [[noreturn]] static void refuse_many(const std::string& name);
+};
+
+struct FinderOptions {
+  RowsOptions rows;       // With a table, if it is SQL; without a query.
+  std::string column;     // DynamoDB: the partition key.
+  Millis timeout{5'000};  // For connecting, and for each question.
+};
+
+// For dynamodb:, postgresql: and sqlite: URLs, as open_rows() takes them. Throws as that does.
+std::unique_ptr<Finder> open_finder(const FinderOptions& options);
+
+// Opens nothing. Throws Exception(misuse) for a kind of source that cannot be asked for one key, and for a table that
+// is missing or too much.
+void check_finder(const FinderOptions& options);
+
 // Its parts, one for each kind of source. `path`: a file, or "-".
 enum class FileForm : std::uint8_t { csv, json_lines, dynamodb_export };
 std::unique_ptr<Rows> open_file_rows(FileForm form, const std::string& path);
 std::unique_ptr<Rows> open_sqlite_rows(const std::string& path, const RowsOptions& options);
+std::unique_ptr<Finder> open_sqlite_finder(const FinderOptions& options);
 #if ONCE_POSTGRESQL
 std::unique_ptr<Rows> open_postgresql_rows(const RowsOptions& options);
+std::unique_ptr<Finder> open_postgresql_finder(const FinderOptions& options);
 #endif
 #if ONCE_AWS
 std::unique_ptr<Rows> open_dynamodb_rows(const RowsOptions& options);
+std::unique_ptr<Finder> open_dynamodb_finder(const FinderOptions& options);
 #endif
 
 // A DynamoDB item, {"id":{"S":"17"}}, as a plain object, {"id":"17"}. Throws Exception(misuse) if it is not an item.
