@@ -139,7 +139,7 @@ std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string_vie
         "in it as %26; or write its '?' as %3F");
   }
   const Url given(text, "URL of moves_to=");
-  for (const char* const of_both : {"offload", "seal", "seal_command", "read_clear", "write_clear"}) {
+  for (const char* const of_both : {"fallback", "offload", "seal", "seal_command", "read_clear", "write_clear"}) {
     if (given.has(of_both)) {
       given.refuse(std::string(of_both) + "= stands in the URL of the first store only, and counts for both");
     }
@@ -170,6 +170,11 @@ std::function<std::unique_ptr<Store>()> opener(const Url& first, std::string_vie
 }
 
 std::unique_ptr<Store> open_sealed_store(Url& url, Sealing sealing) {
+  if (url.has("fallback")) {
+    url.refuse(
+        "fallback= is for once run, once proxy and once sqs: this program would claim without reading the old table. "
+        "Bring its rows by once import, and leave fallback= out");
+  }
   std::unique_ptr<Store> store;
   if (const auto next = url.take_text("moves_to")) {
     auto open_next = opener(url, *next);

@@ -3,6 +3,7 @@
 After each: how often did the command's effect happen?
 """
 import collections
+import contextlib
 import hashlib
 import http.client
 import http.server
@@ -11,6 +12,7 @@ import pathlib
 import resource
 import signal
 import socket
+import sqlite3
 import sys
 import threading
 import urllib.error
@@ -525,6 +527,25 @@ class Sqs(Queues):
         self.assertEqual(sorted(json.loads(line)["order"] for line in self.path("ran").read_text().splitlines()),
                          list(range(4)))
         self.assertEqual(self.left(url), (0, 0))
+
+    def test_another_programs_table_is_read_before_a_claim(self):
+        """Its rows have the texts of keys, and ours are digests: a row is found by the label."""
+        with contextlib.closing(sqlite3.connect(self.path("shop.db"))) as table:
+            table.execute("CREATE TABLE keys (id TEXT PRIMARY KEY, status TEXT, response TEXT)")
+            table.executemany("INSERT INTO keys VALUES (?, ?, '1')",
+                              [("17", "COMPLETED"), ("order-18", "COMPLETED"), ("busy", "IN_PROGRESS")])
+            table.commit()
+        self.path("old.toml").write_text(
+            f'mode = "read"\nfrom = "sqlite:{self.path("shop.db")}"\ntable = "keys"\npreset = "article"\nkey = "id"\n'
+            f'key-prefix = ""\nhash = "sha256"\nscope = "{self.queue}"\nexpired = "skip"\n')
+        url = self.make_queue()
+        for order in (17, "order-18", "busy", "new"):
+            self.send(url, {"order": order})
+        done = self.drain("--store", f"sqlite:{self.path('once.db')}?fallback={self.path('old.toml')}", "--key-from", "payload",
+                          "--key", "order", "--label", "all", "--log", "json", "--", "sh", "-c", "cat >>ran")
+        self.assertEqual(self.path("ran").read_text(), '{"order": "new"}')
+        self.assertEqual(sum(self.left(url)), 1)
+        self.assertEqual(collections.Counter(self.ends(done)), {"executed": 1, "replayed": 2, "conflict": 1})
 
     def test_messages_are_posted_with_a_key_that_stays_the_same(self):
         server = self.serve(Service)

@@ -128,7 +128,8 @@ int console(const ConsoleFlags& flags) {
   std::signal(SIGTTIN, SIG_IGN);
   const sigset_t end_signals = block_end_signals({});
   const Fd signals(signalfd(-1, &end_signals, SFD_CLOEXEC));
-  const StoreAccess access = open_to_look(flags.store, flags.read_only ? Missing::read : Missing::refuse);
+  const StoreAccess access =
+      open_to_look(flags.store, flags.read_only ? Missing::read : Missing::refuse, IfFallback::refuse);
   std::optional<AuditLog> audit;
   if (!flags.audit_log.empty()) audit.emplace(flags.audit_log);
   const AdminToken no_token("", "--admin-token-file");

@@ -124,7 +124,7 @@ class Import {
       not_looked_ = "it does not exist yet";
       return nullptr;
     } else {
-      access = open_to_look(options);
+      access = open_to_look(options, Missing::read, IfFallback::refuse);
     }
     if (access.raw_scopes) {
       misuse(

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "commands/commands.hpp"
+#include "import/fallback.hpp"
 #include "process/proxy_command.hpp"
 
 namespace once::cli {
@@ -31,6 +32,8 @@ void add_proxy(CLI::App& app, Invocation& invocation) {
       "SIGHUP reads the file again: rules, upstreams, certificates, the log. Other contents\n"
       "of certificates, tokens and keys are found without it (--watch-interval). After SIGTERM\n"
       "or SIGINT, running requests are allowed to finish; a second one ends them.\n"
+      "\n" +
+      std::string(importing::fallback_help) +
       "\n"
       "Exit codes: 0 ended by a signal, 64 wrong settings, 243 the store, the port or\n"
       "the log cannot be used.");

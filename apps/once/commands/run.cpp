@@ -4,6 +4,7 @@
 #include <string>
 
 #include "commands/commands.hpp"
+#include "import/fallback.hpp"
 #include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "process/run_command.hpp"
@@ -46,7 +47,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<RunOptions>();
   CLI::App* const run = app.add_subcommand("run", "Run a command once per key, and replay its result to later callers");
   run->formatter(std::make_shared<RunFormatter>());
-  run->footer(footer);
+  run->footer(std::string(footer) + "\n\n" + importing::fallback_help);
   add_store_options(*run, options->store);
   add_key_options(*run, options->key);
   add_work_options(*run, *options,

@@ -234,6 +234,8 @@ int serve_on_demand(ServeFlags flags) {
   const Millis idle = parse_duration(flags.idle_timeout, "--idle-timeout");
   if (idle < least_idle) misuse("--idle-timeout must be at least " + std::to_string(least_idle.count()) + "ms");
   umask(umask(0) & 077);  // The next process must be able to open what this one makes.
+  // Before a server is started, whose error would be in its log.
+  if (!take_fallback(flags.store).empty()) refuse_fallback();
   flags.store.url = store_url(flags.store);
   const ServerPlace place = place_of(flags.store.url, flags.store.offload);
   const std::string line = json_line(nlohmann::ordered_json{{"socket", place.socket()}}) + "\n";

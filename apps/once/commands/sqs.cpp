@@ -4,6 +4,7 @@
 #include <string>
 
 #include "commands/commands.hpp"
+#include "import/fallback.hpp"
 #include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "process/sqs_command.hpp"
@@ -55,7 +56,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
   CLI::App* const sqs =
       app.add_subcommand("sqs", "Run a command, or post to a URL, once for each message of an SQS queue");
   sqs->formatter(std::make_shared<SqsFormatter>());
-  sqs->footer(sqs_footer);
+  sqs->footer(std::string(sqs_footer) + "\n\n" + importing::fallback_help);
   sqs->add_option("--queue", options->queue, "The queue's URL, or its name")->required();
   sqs->add_option("--post", options->post, "Post each message to this URL, with the header Idempotency-Key");
   add_store_options(*sqs, options->store);

@@ -116,6 +116,9 @@ int run(const CLI::App& command, TableOptions options, int (*const Kind::*action
         "dynamodb://TABLE?region=REGION, --store postgresql://USER@HOST/DATABASE, or ONCE_STORE" +
             (options.url.empty() ? std::string() : ", not '" + options.url.substr(0, options.url.find(':') + 1) + "'"));
   }
+  StoreOptions store{.url = std::move(options.url), .offload = {}};
+  ignore_fallback(store);
+  options.url = std::move(store.url);
   for (const Kind& other : kinds()) {
     if (other.create == kind->create) continue;
     for (const std::string_view flag : other.flags) {

@@ -257,11 +257,15 @@ std::string relative(Time time, Time now) {
 }
 
 std::string who() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  const passwd* const user = getpwuid(getuid());
-  return (user != nullptr ? std::string(user->pw_name) : "uid " + std::to_string(getuid())) + "@" +
-         (host[0] != '\0' ? host.data() : "localhost");
+  // Looked up once: getpwuid() must not be called by two threads at a time.
+  static const std::string name = [] {
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+    const passwd* const user = getpwuid(getuid());
+    return (user != nullptr ? std::string(user->pw_name) : "uid " + std::to_string(getuid())) + "@" +
+           (host[0] != '\0' ? host.data() : "localhost");
+  }();
+  return name;
 }
 
 }  // namespace once::cli

@@ -30,6 +30,7 @@
 #include <once/stores/postgresql_schema.hpp>
 #endif
 
+#include "import/fallback.hpp"
 #include "operators/free_space.hpp"
 #include "operators/store_metrics.hpp"
 #include "output/progress.hpp"
@@ -66,10 +67,11 @@ class Examination {
 
   int run() {
     try {
-      access_ = open_access(options_.store, options_.probe ? Missing::refuse : Missing::read);
+      access_ = open_access(options_.store, options_.probe ? Missing::refuse : Missing::read, IfFallback::ignore);
     } catch (const Exception& error) {
       add(Grade::problem, "open", error.what());
       look_at_space_of_unopened();
+      look_at_fallback();  // Before the first claim there is no file, and this is when people look at the old table.
       return report(exit_code_of(error.kind()));
     }
     const Capabilities can = access_.store->capabilities();
@@ -96,6 +98,7 @@ class Examination {
     look_at_gate();
     look_at_clock();
     look_at_offload();
+    look_at_fallback();
     if (options_.probe) probe();
     const int counted = count();
     return report(counted != exit_ok ? counted : found_problem_ ? exit_found_problems : exit_ok);
@@ -339,6 +342,17 @@ class Examination {
     } else {
       add(Grade::fine, "offload", access_.offload_directory);
       look_at_space("offload space", access_.offload_directory, "large results are lost until there is room");
+    }
+  }
+
+  // The old table that is read before a new claim.
+  void look_at_fallback() {
+    StoreOptions store = options_.store;
+    try {
+      const std::string file = take_fallback(store);
+      if (!file.empty()) add(Grade::note, "fallback", importing::Fallback(file, std::nullopt).examine());
+    } catch (const Exception& error) {
+      add(Grade::problem, "fallback", std::string(error.what()) + ". Every new claim is refused until it is mended");
     }
   }
 

@@ -27,6 +27,7 @@
 #include "process/guard.hpp"
 #include "process/lambda_environment.hpp"
 #include "process/supervise.hpp"
+#include "settings/access.hpp"
 
 namespace once::cli {
 
@@ -98,6 +99,10 @@ class LambdaInvoke {
   }
 
   int run() {
+    const std::string store = store_of_function(options_);  // It need not be a URL of ours.
+    if (store.find("?fallback=") != std::string::npos || store.find("&fallback=") != std::string::npos) {
+      refuse_fallback();
+    }
     if (kill_.point != KillPlan::Point::never && store_ends_with_function(options_)) {
       say("ONCE_STORE=memory: ends with the function, so after a kill its work runs again. Use a store that outlives "
           "the function");

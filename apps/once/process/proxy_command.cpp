@@ -20,6 +20,7 @@
 #include <once/frontends/proxy.hpp>
 #include <once/stores/sqlite.hpp>
 
+#include "import/fallback.hpp"
 #include "operators/admin_port.hpp"
 #include "operators/admin_token.hpp"
 #include "operators/audit_log.hpp"
@@ -56,6 +57,14 @@ http::Routes with_records_for(http::Routes rules, bool has_offload, std::size_t 
   keep(rules.otherwise);
   for (http::Route& route : rules.routes) keep(route.options);
   return rules;
+}
+
+bool fails_open(const http::Routes& rules) {
+  const auto does = [](const http::Options& options) {
+    return effective(*options.policy).on_store_down == OnStoreDown::run_unprotected;
+  };
+  return does(rules.otherwise) ||
+         std::ranges::any_of(rules.routes, [&](const http::Route& route) { return does(route.options); });
 }
 
 // The next one. 0: none came within `limit`, of which 0 is none.
@@ -122,10 +131,24 @@ Reading read_proxy(const ProxyCommand& command) {
   return reading;
 }
 
+// The file of fallback=. Its table is not asked.
+void check_fallback(const ProxySettings& settings, std::vector<Complaint>& complaints) {
+  StoreOptions store = settings.store;
+  try {
+    const std::string file = take_fallback(store);
+    if (file.empty()) return;
+    const importing::Fallback fallback(file, false);
+    if (fails_open(settings.rules)) misuse(importing::fails_open_with_fallback);
+  } catch (const Exception& error) {
+    complaints.push_back({.place = {}, .text = error.what()});
+  }
+}
+
 int check_settings(const ProxyCommand& command) {
   Reading reading = read_proxy(command);
   if (!reading.inputs.given.empty() && !command.no_files) {
     check_files(reading.inputs.given, reading.settings, reading.complaints);
+    check_fallback(reading.settings, reading.complaints);
     std::ranges::stable_sort(reading.complaints, {}, &Complaint::place);
   }
   const int code = reading.complaints.empty() ? exit_ok : exit_usage;
@@ -290,12 +313,14 @@ int run_proxy(const ProxyCommand& command) {
   AccessLog log(settings.access_log);
   settings.proxy.on_served = [&log](const proxy::Served& served) { log.write(served); };
   settings.proxy.on_notice = [](std::string_view text) { say(std::string(text)); };
-  const StoreAccess access = open_access(settings.store, Missing::create);
+  const importing::FallbackAccess opened = importing::open_with_fallback(settings.store, Missing::create, {});
+  const StoreAccess& access = opened.access;
+  if (opened.fallback) say(opened.fallback->examine());
   require_shared(*access.store, settings.unshared_store);
   // No scopes here and below: they tell who the client is.
   Upkeep upkeep(access, settings.proxy.admin ? settings.stats_interval : Millis{0}, settings.sweep_interval,
                 who() + " once proxy", 0);
-  settings.proxy.more_metrics = [&upkeep] { return upkeep.text(); };
+  settings.proxy.more_metrics = [&upkeep, &opened] { return upkeep.text() + opened.metrics(); };
   RecentEvents recent;
   std::optional<AuditLog> audit;
   if (!settings.audit_log.empty()) audit.emplace(settings.audit_log);
@@ -317,7 +342,9 @@ int run_proxy(const ProxyCommand& command) {
   tracing.scopes = false;
   const Spans spans(std::move(tracing));
   Engine engine({.store = access.store, .observer = observe, .offload = access.offload, .tracer = spans.tracer()});
-  const auto complete = [has_offload = access.offload != nullptr, head = settings.proxy.max_head_bytes](auto rules) {
+  const auto complete = [has_offload = access.offload != nullptr, looks = opened.fallback != nullptr,
+                         head = settings.proxy.max_head_bytes](auto rules) {
+    if (looks && fails_open(rules)) throw Exception(ErrorKind::misuse, importing::fails_open_with_fallback);
     return with_records_for(std::move(rules), has_offload, head);
   };
   const std::size_t clients = settings.proxy.max_connections;

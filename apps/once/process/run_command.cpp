@@ -29,6 +29,7 @@
 #include <once/reconcile.hpp>
 #include <once/stores/sqlite.hpp>
 
+#include "import/fallback.hpp"
 #include "operators/run_result.hpp"
 #include "output/exit_codes.hpp"
 #include "output/metrics_file.hpp"
@@ -188,7 +189,9 @@ class Run {
       return exit_code_of(error.kind());
     }
     try {
-      access_ = open_access(options_.store, Missing::create);
+      opened_ =
+          importing::open_with_fallback(options_.store, Missing::create,
+                                        {.fails_open = options_.on_store_down == "run-unprotected", .announces = true});
       require_bytes(access_.url);
       require_shared(*access_.store, options_.unshared_store);
     } catch (const Exception& error) {
@@ -232,7 +235,7 @@ class Run {
       const auto kind = static_cast<Outcome::Kind>(i);
       out.sample({{"scope", scope}, {"outcome", to_string(kind)}}, kind == outcome_ ? 1 : 0);
     }
-    return std::move(out).take();
+    return std::move(out).take() + opened_.metrics();
   }
 
   // Empty: begin again. The lease ended before the command began, or an unknown operation was released.
@@ -847,7 +850,8 @@ class Run {
   Signals* signals_ = nullptr;
   std::unique_ptr<PreparedCommand> prepared_;
   bool has_run_ = false;  // The command was begun.
-  StoreAccess access_;
+  importing::FallbackAccess opened_;
+  const StoreAccess& access_ = opened_.access;
   std::uint64_t inline_limit_ = 0;
   std::uint64_t record_limit_ = 0;
   Outcome::Kind outcome_ = Outcome::Kind::error;  // So far.

@@ -25,6 +25,7 @@
 #include <once/reconcile.hpp>
 
 #include "aws/endpoint.hpp"
+#include "import/fallback.hpp"
 #include "operators/overview.hpp"
 #include "operators/recent_events.hpp"
 #include "output/exit_codes.hpp"
@@ -106,6 +107,29 @@ sqs::PollerOptions poller_options(const SqsOptions& options) {
   return out;
 }
 
+std::string scope_of(const SqsOptions& options) {
+  return options.scope.empty() ? options.queue.substr(options.queue.rfind('/') + 1) : options.scope;
+}
+
+// The keys must be texts that the old table has, or keep theirs as labels.
+importing::FallbackAccess open_store_of(const SqsOptions& options, sqs::KeySource keys) {
+  const bool digests = keys == sqs::KeySource::record || keys == sqs::KeySource::payload;
+  importing::FallbackAccess opened = importing::open_with_fallback(
+      options.store, Missing::create, {.digests = digests, .own_prefix = scope_prefix(scope_of(options) + "/parked")});
+  if (!opened.fallback) return opened;
+  if (keys == sqs::KeySource::deduplication_id) {
+    misuse(
+        "fallback= does not go with --key-from deduplication-id: such a key is joined from several parts, and no old "
+        "table has it");
+  }
+  if (digests && options.label != "all") {
+    misuse(
+        "fallback= finds the rows of keys that are digests by the keys' texts, and --label all is missing: every "
+        "message would be refused, and end in the dead-letter queue");
+  }
+  return opened;
+}
+
 // Asks --reconcile about the queue's unknown operations: when a message meets one, and now and then.
 std::unique_ptr<Asking> asking_of(const SqsOptions& options, const StoreAccess& access, const Policy& policy,
                                   std::uint64_t output_limit, std::size_t parallel, Observer observer) {
@@ -120,8 +144,7 @@ std::unique_ptr<Asking> asking_of(const SqsOptions& options, const StoreAccess& 
                        .settle = settle_of(options, policy,
                                            posts ? parse_duration(options.post_timeout, "--post-timeout") : Millis{0}),
                        .at_once = static_cast<unsigned>(parallel) + 1,
-                       .key_prefix = scope_prefix(
-                           options.scope.empty() ? options.queue.substr(options.queue.rfind('/') + 1) : options.scope),
+                       .key_prefix = scope_prefix(scope_of(options)),
                        .retention = effective(policy).retention,
                        .failure_retention = policy.failure_retention,
                        .observer = std::move(observer)});
@@ -221,7 +244,9 @@ class Sqs {
     Signals signals;  // Before there are threads.
     const std::string told = told_variables(options_);
     if (!told.empty()) log_.note("from the environment: " + told);
-    const StoreAccess access = open_access(options_.store, Missing::create);
+    const importing::FallbackAccess opened = open_store_of(options_, poller.key_source);
+    const StoreAccess& access = opened.access;
+    if (opened.fallback) log_.note(opened.fallback->examine());
     require_bytes(access.url);
     require_shared(*access.store, options_.unshared_store);
     const std::uint64_t limit = std::min<std::uint64_t>(output_limit, usable_bytes(*access.store));
@@ -302,7 +327,10 @@ class Sqs {
     Upkeep upkeep(access, options_.admin.address.empty() ? Millis{0} : stats_interval, sweeps, who() + " once sqs");
     AdminPort admin(
         options_.admin, access, engine,
-        [&] { return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() + upkeep.text(); },
+        [&] {
+          return metrics.text() + message_metrics.text(the_poller.counts()) + process_metrics() + upkeep.text() +
+                 opened.metrics();
+        },
         [&] {
           if (stopping_) return std::string("stopping");
           const std::string refusal = the_poller.counts().refusal;

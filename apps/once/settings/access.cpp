@@ -166,6 +166,37 @@ std::string default_url(const std::string& path) { return "sqlite:" + escape_url
 
 }  // namespace
 
+void refuse_fallback() {
+  misuse(
+      "fallback= in the store's URL is for once run, once proxy, once sqs and once doctor: this program would claim "
+      "without reading the old table. Bring its rows by once import, or give this program the URL without fallback=");
+}
+
+std::string take_fallback(StoreOptions& options) {
+  std::string& url = options.url;
+  if (url.empty()) url = variable("ONCE_STORE");
+  if (url.empty() || !stores::Url(url).has("fallback")) return {};
+  std::size_t begin = url.find('?') + 1;
+  while (!url.substr(begin).starts_with("fallback=")) begin = url.find('&', begin) + 1;
+  const std::string value = stores::Url(url).take_text("fallback").value_or("");
+  const std::size_t end = std::min(url.find('&', begin), url.size());
+  url.erase(begin, end - begin + 1);  // With the '&' behind it, or the one or the '?' before it.
+  if (url.ends_with('&') || url.ends_with('?')) url.pop_back();
+  if (value.empty()) misuse("fallback= names no file: write fallback=/path/to/old-table.toml, or leave it out");
+  const bool is_mode = value == "claim" || value == "read";
+  if (is_mode || value.find("://") != std::string::npos) {  // Not shown: a URL may have a password.
+    misuse(
+        "fallback= names a file that describes the old table: the file has its URL (from = ...), and mode = \"read\", "
+        "the only mode");
+  }
+  return value;
+}
+
+void ignore_fallback(StoreOptions& options) {
+  if (take_fallback(options).empty()) return;
+  say("fallback= is ignored: this command does not read the old table", LogLevel::notice);
+}
+
 bool is_offload_url(const std::string& text) {
   return text.starts_with("file:") || text.find("://") != std::string::npos;
 }
@@ -230,8 +261,10 @@ std::string told_variables(std::initializer_list<std::pair<const char*, std::str
   return told;
 }
 
-StoreAccess open_access(const StoreOptions& options, Missing missing) {
-  std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
+StoreAccess open_access(const StoreOptions& options, Missing missing, IfFallback if_fallback) {
+  StoreOptions without = options;
+  if (!take_fallback(without).empty() && if_fallback == IfFallback::refuse) refuse_fallback();
+  std::string& url = without.url;
   if (url.empty()) {
     const std::string path = default_path();
     struct stat kind {};
@@ -283,8 +316,10 @@ void require_shared(const Store& store, bool allowed) {
                       "--store sqlite:once.db, or add --unshared-store if you mean it");
 }
 
-StoreAccess open_to_look(const StoreOptions& options, Missing missing) {
-  StoreAccess access = open_access(options, missing);
+StoreAccess open_to_look(const StoreOptions& options, Missing missing, IfFallback if_fallback) {
+  StoreOptions without = options;
+  if (if_fallback == IfFallback::ignore) ignore_fallback(without);
+  StoreAccess access = open_access(without, missing, if_fallback);
   try {
     operate::learn_now(*access.store, *system_clock());  // The first answer shows whether the table exists.
   } catch (const Exception& error) {

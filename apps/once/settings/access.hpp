@@ -1,6 +1,7 @@
 // Which store a command works on, and how to open it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -44,6 +45,20 @@ enum class Missing {
   read,    // The same, and a file is opened only to be read: no permission to write is needed.
 };
 
+// What a command does about fallback=FILE in the store's URL, which names another program's table that is read before a
+// new claim. Commands that do so open the store with importing::open_with_fallback().
+enum class IfFallback : std::uint8_t {
+  refuse,  // Exception(misuse): the command claims without a look, or may let others do so.
+  ignore   // The command claims nothing.
+};
+// Throws Exception(misuse), which says so.
+[[noreturn]] void refuse_fallback();
+// Takes it out of the URL, and leaves the rest as it was written. Without a URL, $ONCE_STORE becomes the URL first.
+// Returns FILE; empty: there is none. Throws Exception(misuse) for a value that cannot be a file.
+std::string take_fallback(StoreOptions& options);
+// The same, for commands that claim nothing: prints that it is ignored.
+void ignore_fallback(StoreOptions& options);
+
 #if ONCE_AWS
 // The partition of a store in a table with a sort key. Empty: the table has none, or the URL leaves it to the
 // function's name, and this is not a function. For that case which_partition says what to do.
@@ -66,10 +81,11 @@ bool is_offload_url(const std::string& text);
 
 // Opens --store, otherwise $ONCE_STORE, otherwise a file in the user's state directory. Throws Exception as
 // open_store() does; with Missing::refuse also if the partition of a table is not known.
-StoreAccess open_access(const StoreOptions& options, Missing missing);
+StoreAccess open_access(const StoreOptions& options, Missing missing, IfFallback if_fallback = IfFallback::refuse);
 
 // For operators' commands. Throws Exception(unavailable) for a missing table or file.
-StoreAccess open_to_look(const StoreOptions& options, Missing missing = Missing::read);
+StoreAccess open_to_look(const StoreOptions& options, Missing missing = Missing::read,
+                         IfFallback if_fallback = IfFallback::ignore);
 
 // --unshared-store, for commands whose next process does the same work.
 inline constexpr const char* unshared_store_help =

@@ -60,14 +60,18 @@ KillPlan parse_kill_plan(const std::string& text) {
   return plan;
 }
 
-bool store_ends_with_function(const InvokeOptions& options) {
+std::string store_of_function(const InvokeOptions& options) {
   constexpr std::string_view name = "ONCE_STORE=";
   const char* const inherited = std::getenv("ONCE_STORE");  // NOLINT(concurrency-mt-unsafe): nothing sets it.
   std::string_view store = inherited == nullptr ? "" : inherited;
   for (const std::string_view variable : options.environment) {
     if (variable.starts_with(name)) store = variable.substr(name.size());
   }
-  return store.starts_with("memory:");
+  return std::string(store);
+}
+
+bool store_ends_with_function(const InvokeOptions& options) {
+  return store_of_function(options).starts_with("memory:");
 }
 
 void check_invoke_options(const InvokeOptions& options) {

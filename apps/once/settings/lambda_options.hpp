@@ -38,6 +38,9 @@ struct KillPlan {
 
 KillPlan parse_kill_plan(const std::string& text);
 
+// The URL of the function's store in its environment. Empty: it names none.
+std::string store_of_function(const InvokeOptions& options);
+
 // Whether the function's store, if its environment names one, ends with its process.
 bool store_ends_with_function(const InvokeOptions& options);
 

@@ -261,18 +261,25 @@ class Reader {
 
 }  // namespace
 
-ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints) {
+namespace {
+
+// Calls `read` with the table. False: it is not TOML, and why is among the complaints.
+template <class Read>
+bool parse(const std::string& name, std::string text, std::vector<Complaint>& complaints, Read&& read) {
   if (text.size() > most_bytes) {
     complaints.push_back({.place = {.file = name}, .text = "the file is larger than 1 MiB, the limit for settings"});
-    return {.read = false, .settings = {}, .routes = {}};
+    return false;
   }
   if (const auto fault = Outline(text).fault()) {
     complaints.push_back({.place = {.file = name, .line = fault->line, .column = 1}, .text = fault->text});
-    return {.read = false, .settings = {}, .routes = {}};
+    return false;
   }
   try {
     const toml::parse_result result = toml::parse(text, name);
-    if (result) return Reader(name, complaints).read(result.table());
+    if (result) {
+      read(result.table());
+      return true;
+    }
     const toml::source_position at = result.error().source().begin;
     complaints.push_back({.place = {.file = name, .line = at.line, .column = at.column},
                           .text = std::string(result.error().description())});
@@ -280,17 +287,55 @@ ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vecto
     complaints.push_back(
         {.place = {.file = name}, .text = "the file is not TOML: a bracket or a comma stands in place of a value"});
   }
-  return {.read = false, .settings = {}, .routes = {}};
+  return false;
+}
+
+// False: it cannot be read, and why is among the complaints.
+bool read_settings(const std::string& name, std::string& text, std::vector<Complaint>& complaints) {
+  const int error = read_file(name, most_bytes, text);
+  if (error == 0 || error == EFBIG) return true;
+  complaints.push_back({.place = {.file = name}, .text = "cannot be read: " + std::system_category().message(error)});
+  return false;
+}
+
+}  // namespace
+
+ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints) {
+  ProxyFile file;
+  const bool is_toml = parse(name, std::move(text), complaints,
+                             [&](const toml::table& table) { file = Reader(name, complaints).read(table); });
+  return is_toml ? std::move(file) : ProxyFile{.read = false, .settings = {}, .routes = {}};
 }
 
 ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints) {
   std::string text;
-  const int error = read_file(name, most_bytes, text);
-  if (error != 0 && error != EFBIG) {
-    complaints.push_back({.place = {.file = name}, .text = "cannot be read: " + std::system_category().message(error)});
-    return {.read = false, .settings = {}, .routes = {}};
-  }
+  if (!read_settings(name, text, complaints)) return {.read = false, .settings = {}, .routes = {}};
   return parse_proxy_file(name, std::move(text), complaints);
+}
+
+std::vector<FlatSetting> read_flat_file(const std::string& name, std::vector<Complaint>& complaints) {
+  std::vector<FlatSetting> settings;
+  std::string text;
+  if (!read_settings(name, text, complaints)) return settings;
+  parse(name, std::move(text), complaints, [&](const toml::table& table) {
+    for (const auto& [key, node] : table) {
+      const auto& at = node.source().begin;
+      const Place place{.file = name, .line = at.line, .column = at.column};
+      if (const auto* const string = node.as_string()) {
+        settings.push_back({.key = std::string(key.str()), .text = string->get(), .is_toggle = false, .place = place});
+      } else if (const auto* const toggle = node.as_boolean()) {
+        settings.push_back({.key = std::string(key.str()),
+                            .text = toggle->get() ? "true" : "false",
+                            .is_toggle = true,
+                            .place = place});
+      } else {
+        complaints.push_back({.place = place,
+                              .text = std::string(key.str()) + " must be a string, or true or false, not " +
+                                      std::string(type_of(node))});
+      }
+    }
+  });
+  return settings;
 }
 
 }  // namespace once::cli

@@ -18,4 +18,13 @@ struct ProxyFile {
 ProxyFile parse_proxy_file(const std::string& name, std::string text, std::vector<Complaint>& complaints);
 ProxyFile read_proxy_file(const std::string& name, std::vector<Complaint>& complaints);
 
+// A file without tables, of other commands: "key" = a string, or true or false as a text.
+struct FlatSetting {
+  std::string key;
+  std::string text;
+  bool is_toggle = false;
+  Place place;
+};
+std::vector<FlatSetting> read_flat_file(const std::string& name, std::vector<Complaint>& complaints);
+
 }  // namespace once::cli
