@@ -105,7 +105,7 @@ class Commands(CopyCase):
                             "echo $$ > pid; read line < go; echo paid", text=True)
         self.pid_in("pid")
         waits = self.copy("--wait", "0s", self.file, self.table, code=240)
-        self.assertIn("1 operations still run", waits.stderr)
+        self.assertIn("1 operation still runs", waits.stderr)
         self.assertIn("'slow' in scope 'pay', held by", waits.stderr)
         report = json.loads(self.copy("--wait", "0s", "--json", self.file, self.table, code=240).stdout)
         self.assertEqual((report["outcome"], report["live_count"], report["live"][0]["key"]), ("running", 1, "slow"))
