@@ -1,4 +1,5 @@
 // Pages for operators and their tools, for programs that are no proxy: the same as Proxy has with ProxyOptions::admin.
+// Also the server of other requests under /v1, such as those of `once serve`.
 #pragma once
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <once/callback.hpp>
 #include <once/engine/engine.hpp>
@@ -23,6 +25,13 @@ struct AdminOptions {
   std::optional<std::uint32_t> only_user = {};  // Of a Unix socket: other users' connections are closed at once.
   // Of a Unix socket: http::Request::principal is "UID:PID" of the client, as the kernel knows it, and not its address.
   bool names_processes = false;
+  std::optional<int> socket = {};  // A listening socket in place of `listen`, from now on the server's.
+  // As the members of ProxyOptions. With client_ca_file, http::Request::principal is the name of the client's
+  // certificate, and not its address: its subject as RFC 4514 writes it or, without one, "URI:" and its only URI.
+  // Empty: it has neither.
+  std::optional<Certificate> certificate = {};
+  std::string client_ca_file = {};
+  std::function<void(std::string_view)> on_notice = {};
   std::chrono::milliseconds idle{0};          // How long a connection is kept for its next request. 0: each has one.
   std::size_t most_connections = 64;          // Further ones take the place of those without a complete request.
   std::function<std::string()> metrics = {};  // The page /metrics. Required.
@@ -35,14 +44,17 @@ struct AdminOptions {
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics = {};
 };
 
-// Serves /healthz, /readyz and /metrics, without TLS, on a thread of its own from its construction to its destruction.
+// Serves /healthz, /readyz and /metrics, on a thread of its own from its construction to its destruction.
 class AdminServer {
  public:
-  // Throws Exception(unavailable) if it cannot listen. The engine must outlive it.
+  // Throws Exception: unavailable if it cannot listen, misuse for unusable certificates. The engine must outlive it.
   AdminServer(Engine& engine, AdminOptions options);
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
   ~AdminServer();  // Closes all connections.
+
+  // As Proxy::reload_certificates().
+  void reload_certificates();
 
   [[nodiscard]] std::uint16_t port() const noexcept;
 

@@ -18,6 +18,7 @@
 #include "frontends/proxy/handshakes.hpp"
 #include "frontends/proxy/head.hpp"
 #include "frontends/proxy/upstream.hpp"
+#include "tls/certificate_name.hpp"
 
 namespace once::proxy {
 
@@ -117,7 +118,7 @@ struct Asked {
   };
   Kind kind = Kind::whole;
   OperatorsAnswer answer{http::Answer{}};
-  std::string address;  // The client's.
+  std::string address;  // Who the client is: http::Request::principal.
   RequestHead head;     // Its views are into the connection's message.
   std::string body;
 
@@ -320,11 +321,12 @@ std::string process_of(Socket& socket) {
 }
 
 // A request and its answer. Whether there may be another one; `reading` lists the connection then.
-Task<bool> serve_one(Loop& loop, Connection& client, AdminPages& pages, std::optional<Reading>& reading) {
+Task<bool> serve_one(Loop& loop, Connection& client, AdminPages& pages, const std::string& address,
+                     std::optional<Reading>& reading) {
   // Not in the frame, for which g++ 12 gives a wrong warning (-Wmismatched-new-delete).
   const auto own = std::make_unique<Asked>();
   Asked& asked = *own;
-  asked.address = pages.names_processes ? process_of(client.socket) : client.remote_address();
+  asked.address = address;
   asked.kind = co_await read_asked(client, asked, pages.patience);
   if (asked.kind == Asked::Kind::gone) co_return false;
   if (asked.kind == Asked::Kind::whole) {
@@ -367,16 +369,19 @@ Task<void> serve_admin(Loop& loop, Socket socket, AdminPages& pages) {
   Connection client(loop, std::move(socket));
   std::optional<Reading> reading(std::in_place, pages, client);
   if (const auto certificate = pages.certificate) {
-    const std::string address = client.remote_address();  // Read before the client disconnects.
+    const std::string remote = client.remote_address();  // Read before the client disconnects.
     if (const error_code error = co_await client.accept_tls(*certificate, pages.patience)) {
       if (!loop.closing()) {
-        loop.handshakes->failed(Listener::operators, client.handshake_failure(error), address, Steady::now());
+        loop.handshakes->failed(pages.listener, client.handshake_failure(error), remote, Steady::now());
       }
       co_return;
     }
   }
+  const std::string address = pages.names_processes      ? process_of(client.socket)
+                              : pages.names_certificates ? tls::certificate_name(client.certificate())
+                                                         : client.remote_address();
   for (;;) {
-    Task<bool> one = serve_one(loop, client, pages, reading);
+    Task<bool> one = serve_one(loop, client, pages, address, reading);
     if (!co_await std::move(one)) co_return;
     // Nothing of the request is kept meanwhile.
     if (client.buffer.size() > 0) continue;

@@ -39,8 +39,10 @@ struct AdminPages {
   std::optional<std::uint32_t> only_user = {};  // Of a Unix socket: other users' connections are closed at once.
   // Of a Unix socket: http::Request::principal is "UID:PID" of the client, as the kernel knows it, and not its address.
   bool names_processes = false;
-  Millis patience{0};  // For reading a request, and for each write of an answer.
-  Millis idle{0};      // How long a connection is kept for its next request. 0: each has one request.
+  bool names_certificates = false;          // The same of the client's certificate: see tls::certificate_name().
+  Listener listener = Listener::operators;  // For what is reported of failed handshakes.
+  Millis patience{0};                       // For reading a request, and for each write of an answer.
+  Millis idle{0};  // How long a connection is kept for its next request. 0: each has one request.
   std::size_t most_connections = 64;
   bool is_ending = false;  // No connection is kept.
   Engine* engine = nullptr;

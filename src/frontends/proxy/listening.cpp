@@ -138,6 +138,22 @@ Acceptor listen_on(const Address& address, net::io_context& io) {
   return acceptor;
 }
 
+Acceptor take_listening(int socket, net::io_context& io) {
+  Fd owned(socket);
+  Acceptor acceptor(io);
+  int family = 0;
+  socklen_t size = sizeof family;
+  error_code error;
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0) {
+    error.assign(errno, boost::system::system_category());
+  } else {
+    acceptor.assign(Stream(family, 0), socket, error);
+  }
+  if (error) throw cannot_listen("the socket that was passed", error.message());
+  static_cast<void>(owned.release());
+  return acceptor;
+}
+
 std::uint16_t port_of(const Acceptor& acceptor) {
   error_code error;
   const Stream::endpoint own = acceptor.local_endpoint(error);

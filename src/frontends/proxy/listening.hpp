@@ -40,6 +40,8 @@ error_code set_mode(const std::string& path, unsigned mode);
 Acceptor listen_on(const Address& address, net::io_context& io);
 // The same for Address::socket.
 Acceptor listen_on(const Address& address, unsigned mode, net::io_context& io, SocketFile& file);
+// A socket that listens already. Takes it, also if it throws.
+Acceptor take_listening(int socket, net::io_context& io);
 std::uint16_t port_of(const Acceptor& acceptor);
 void close(Acceptor& acceptor);  // accept_one() gives false.
 
