@@ -9,5 +9,7 @@ namespace once {
 
 // Makes the tenant a part of the key. Throws Exception(misuse) if the key names another one, or is too long with it.
 void add_tenant(Key& key, std::string_view tenant);
+// Whether it names one.
+bool has_tenant(const Key& key);
 
 }  // namespace once

@@ -127,10 +127,14 @@ static bool ends_with_a_tenant(std::string_view scope) {
                              [](char c) { return text::is_unreserved(c) || c == '%' || c == '*'; });
 }
 
-void add_tenant(Key& key, std::string_view tenant) {
+bool has_tenant(const Key& key) {
   const std::string_view stored = key.stored();
   const bool may_have_one = stored.substr(0, stored.find('#')).find(tenant_mark) != std::string_view::npos;
-  const bool has_one = may_have_one && ends_with_a_tenant(key.scope());
+  return may_have_one && ends_with_a_tenant(key.scope());
+}
+
+void add_tenant(Key& key, std::string_view tenant) {
+  const bool has_one = has_tenant(key);
   if (tenant.empty()) {
     if (!has_one) return;
     throw Exception(ErrorKind::misuse, "the scope '" + key.scope() +

@@ -22,7 +22,9 @@
 #include "operators/reporter.hpp"
 #include "operators/requests.hpp"
 #include "platform/file.hpp"
+#include "text/ascii.hpp"
 #include "text/hex.hpp"
+#include "text/percent.hpp"
 
 namespace once::operators {
 
@@ -63,6 +65,29 @@ std::vector<std::string_view> words_of(std::string_view line) {
   }
 }
 
+void set_digest(KnownToken& token, std::string_view digits) {
+  const auto digest = text::from_hex(digits);
+  if (!digest || digest->size() != token.digest.size()) {
+    throw wrong("the digest must be 64 hexadecimal digits, the SHA-256 of the token: printf %s TOKEN | sha256sum");
+  }
+  std::ranges::copy(*digest, token.digest.begin());
+}
+
+// "billing 9f86d081…". Throws as token_of().
+KnownToken tenant_token_of(std::string_view line) {
+  const std::vector<std::string_view> words = words_of(line);
+  if (words.size() != 2) throw wrong("must be a tenant's name and a digest, with blanks between");
+  const std::string_view name = words[0];
+  constexpr std::string_view of_users = "uid-";
+  const bool is_of_user = text::lower(name).starts_with(of_users);
+  if (name.size() > most_name_bytes || is_of_user || !std::ranges::all_of(name, text::is_unreserved)) {
+    throw wrong("the tenant's name must be 1 to 64 letters, digits, '-', '.', '_' and '~', and not begin with uid-");
+  }
+  KnownToken token{.digest = {}, .identity = {.name = std::string(name)}};
+  set_digest(token, words[1]);
+  return token;
+}
+
 // "alice operator 9f86d081…". Throws Exception(misuse), which says what is wrong with it.
 KnownToken token_of(std::string_view line) {
   const std::vector<std::string_view> words = words_of(line);
@@ -73,16 +98,12 @@ KnownToken token_of(std::string_view line) {
     throw wrong("the name must be 1 to 64 visible ASCII characters");
   }
   if (words[1] != "reader" && words[1] != "operator") throw wrong("the role must be reader or operator");
-  const auto digest = text::from_hex(words[2]);
-  KnownToken token{.identity = {.name = std::string(name), .reads_only = words[1] == "reader"}};
-  if (!digest || digest->size() != token.digest.size()) {
-    throw wrong("the digest must be 64 hexadecimal digits, the SHA-256 of the token: printf %s TOKEN | sha256sum");
-  }
-  std::ranges::copy(*digest, token.digest.begin());
+  KnownToken token{.digest = {}, .identity = {.name = std::string(name), .reads_only = words[1] == "reader"}};
+  set_digest(token, words[2]);
   return token;
 }
 
-std::vector<KnownToken> tokens_of(const std::string& file) {
+std::vector<KnownToken> tokens_of(const std::string& file, TokenLines of) {
   const std::string text = read_file_of_tokens(file);
   std::vector<KnownToken> tokens;
   std::map<Sha256, std::size_t> lines;  // Of each digest.
@@ -96,7 +117,7 @@ std::vector<KnownToken> tokens_of(const std::string& file) {
     line.remove_prefix(std::min(line.size(), line.find_first_not_of(blanks)));
     if (line.empty() || line.starts_with('#')) continue;
     try {
-      tokens.push_back(token_of(line));
+      tokens.push_back(of == TokenLines::tenants ? tenant_token_of(line) : token_of(line));
       const auto [first, is_new] = lines.emplace(tokens.back().digest, number);
       if (!is_new) throw wrong("has the digest of line " + std::to_string(first->second));
     } catch (const Exception& error) {
@@ -107,10 +128,11 @@ std::vector<KnownToken> tokens_of(const std::string& file) {
   std::string_view token = text;
   while (token.ends_with('\n') || token.ends_with('\r')) token.remove_suffix(1);
   if (has_several || token.size() < least_token_bytes || token.size() > most_token_bytes || !is_visible(token)) {
-    throw Exception(ErrorKind::misuse,
-                    "the token file " + file +
-                        " must hold one line of 16 to 1024 visible ASCII characters, as from openssl rand -hex 32, or "
-                        "lines of a name, a role and a token's SHA-256");
+    const std::string_view several = of == TokenLines::tenants ? "lines of a tenant's name and a token's SHA-256"
+                                                               : "lines of a name, a role and a token's SHA-256";
+    throw wrong("the token file " + file +
+                " must hold one line of 16 to 1024 visible ASCII characters, as from openssl rand -hex 32, or " +
+                std::string(several));
   }
   return {{.digest = sha256(token), .identity = {}}};
 }
@@ -158,17 +180,35 @@ MadeTokenFile::MadeTokenFile() {
 
 MadeTokenFile::~MadeTokenFile() { unlink(path_.c_str()); }
 
-AdminToken::AdminToken(std::string file, std::string flag) : file_(std::move(file)), flag_(std::move(flag)) {
-  reload();
+AdminToken::AdminToken(std::string file, std::string flag, TokenLines lines)
+    : file_(std::move(file)), flag_(std::move(flag)), lines_(lines) {
+  if (file_.empty()) return;
+  known_ = stamp();
+  tokens_ = read(true);
+}
+
+bool AdminToken::names() const {
+  const std::lock_guard lock(mutex_);
+  return !tokens_.empty() && !tokens_.front().identity.name.empty();
+}
+
+std::vector<KnownToken> AdminToken::read(bool is_first) const {
+  std::vector<KnownToken> tokens = tokens_of(file_, lines_);
+  const auto has_names = [](const std::vector<KnownToken>& all) { return !all.front().identity.name.empty(); };
+  if (lines_ == TokenLines::tenants && !is_first && has_names(tokens) != has_names(tokens_)) {
+    throw Exception(ErrorKind::misuse, "the token file " + file_ + " names " +
+                                           (has_names(tokens) ? "tenants now" : "no tenants any more") +
+                                           ", which makes all keys other ones: restart the server if you mean that");
+  }
+  return tokens;
 }
 
 void AdminToken::reload() {
   if (file_.empty()) return;
-  const Stamp read = stamp();
-  std::vector<KnownToken> tokens = tokens_of(file_);
+  const Stamp seen = stamp();
   const std::lock_guard lock(mutex_);
-  tokens_ = std::move(tokens);
-  known_ = read;
+  tokens_ = read(false);
+  known_ = seen;
 }
 
 AdminToken::Stamp AdminToken::stamp() const noexcept {
@@ -198,7 +238,7 @@ void AdminToken::catch_up() const {
   if (uptime - changing_since_ < rest && std::chrono::system_clock::now() - changed_at < 2 * rest) return;
   known_ = now;
   try {
-    tokens_ = tokens_of(file_);
+    tokens_ = read(false);
     report("read the token file again, as it has changed: " + file_);
   } catch (const Exception& error) {
     report("the tokens from before stay in force: " + std::string(error.what()), LogLevel::err);

@@ -26,6 +26,12 @@ struct KnownToken {
   friend bool operator==(const KnownToken&, const KnownToken&) = default;
 };
 
+// What the lines of a file with several tokens say, besides the digest.
+enum class TokenLines : std::uint8_t {
+  people,   // A name and a role, reader or operator.
+  tenants,  // A tenant's name.
+};
+
 // A file with a new token that only this user can read, for a port on a loopback address: every user of this host can
 // connect to it. In $XDG_RUNTIME_DIR, otherwise in $TMPDIR or /tmp, under a name that nobody has. Deleted with this.
 class MadeTokenFile {
@@ -48,17 +54,23 @@ class AdminToken {
  public:
   // Reads the file, which must not be readable for all users. It has one token: a line of 16 to 1024 visible ASCII
   // characters. Or it has several, a line for each: name, role (reader or operator), SHA-256 of the token in 64
-  // hexadecimal digits, with blanks between. Empty lines, and those that begin with '#', do not count.
+  // hexadecimal digits, with blanks between. Empty lines, and those that begin with '#', do not count. For
+  // TokenLines::tenants a line is a name and the digest. One name may have several tokens. It has letters, digits and
+  // "-._~", and does not begin with "uid-", as the names of users do.
   // Throws Exception(misuse), which says what is wrong, and in which line. Empty: no token. `flag`: the flag that named
   // the file.
-  AdminToken(std::string file, std::string flag);
+  AdminToken(std::string file, std::string flag, TokenLines lines = TokenLines::people);
 
-  void reload();  // Reads it again. If it throws, the tokens are unchanged.
+  // Reads it again. If it throws, the tokens are unchanged. It does for tenants if the file began or ceased to name
+  // them: the clients' keys would become other ones.
+  void reload();
   // From now on whoever asks for a token makes this look whether the file is another one. It is read then, a second
   // after it changed, as it may be half written. If that fails, the tokens stay; standard error has a line either way.
   // Call it before other threads use this.
   void follow() noexcept { follows_ = true; }
   [[nodiscard]] bool is_set() const noexcept { return !file_.empty(); }
+  // Whether the tokens have names.
+  [[nodiscard]] bool names() const;
   // Empty: it is none of the tokens.
   [[nodiscard]] std::optional<KnownToken> find(std::string_view token) const;
   // Whether this is one of the tokens still, for the same person.
@@ -75,9 +87,11 @@ class AdminToken {
   using Stamp = std::array<std::int64_t, 7>;
   Stamp stamp() const noexcept;
   void catch_up() const;  // With the lock.
+  std::vector<KnownToken> read(bool is_first) const;
 
   const std::string file_;
   const std::string flag_;
+  const TokenLines lines_;
   bool follows_ = false;
   mutable std::mutex mutex_;
   mutable std::vector<KnownToken> tokens_;
