@@ -1,4 +1,4 @@
-// once serve: claims for programs in any language, over HTTP on a Unix socket or a loopback address.
+// once serve: claims for programs in any language, over HTTP on a Unix socket, or an address with TLS.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <memory>
@@ -22,7 +24,6 @@
 #include <once/platform/environment.hpp>
 
 #include "commands/commands.hpp"
-#include "operators/admin_token.hpp"
 #include "operators/overview.hpp"
 #include "operators/recent_events.hpp"
 #include "operators/requests.hpp"
@@ -30,8 +31,10 @@
 #include "output/report.hpp"
 #include "output/text.hpp"
 #include "process/file_limit.hpp"
+#include "process/signals.hpp"
 #include "process/sweeper.hpp"
 #include "serve/claims.hpp"
+#include "serve/entrance.hpp"
 #include "serve/on_demand.hpp"
 #include "serve/place.hpp"
 #include "serve/sessions.hpp"
@@ -50,9 +53,7 @@ constexpr Millis least_idle{100};      // Of a server: its starter's client must
 struct ServeFlags {
   StoreOptions store;
   bool unshared_store = false;
-  std::string listen;
-  std::string listen_mode = "0600";
-  std::string token_file;
+  EntranceFlags entrance;
   std::size_t max_claims = ClaimsOptions().most_open;
   std::string sweep_interval = "60s";
   LogFlags log;
@@ -69,58 +70,20 @@ struct OnDemand {
   Starting& starting;
 };
 
-proxy::Address address_of(const ServeFlags& flags) {
-  std::string listen = flags.listen;
-  if (listen.empty()) {
-    const std::string folder = variable("XDG_RUNTIME_DIR");
-    if (folder.empty()) {
-      misuse(
-          "--listen is missing, and XDG_RUNTIME_DIR is not set: name a socket, as in --listen "
-          "unix:/run/once/serve.sock");
-    }
-    listen = "unix:" + folder + "/once-serve.sock";
+// The next one. 0: none came within `limit`, of which 0 is none.
+int next_signal(const sigset_t& signals, Millis limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(limit - seconds).count()};
+  for (;;) {
+    const int signal = sigtimedwait(&signals, nullptr, limit == Millis{0} ? nullptr : &time);
+    if (signal > 0) return signal;
+    if (errno == EAGAIN) return 0;
   }
-  const bool is_port = listen.find_first_not_of("0123456789") == std::string::npos;
-  proxy::Address address = proxy::parse_listen(is_port ? "127.0.0.1:" + listen : listen, "--listen");
-  if (!proxy::is_loopback(address)) {
-    misuse("--listen: this server has no TLS, so it listens on a Unix socket or a loopback address only, not on " +
-           address.host);
-  }
-  return address;
-}
-
-unsigned mode_of(const ServeFlags& flags, const proxy::Address& address) {
-  const std::string& text = flags.listen_mode;
-  if (text.size() < 3 || text.size() > 4 || text.find_first_not_of("01234567") != std::string::npos) {
-    misuse("--listen-mode must be an octal number, such as 0600 or 0660");
-  }
-  const auto mode = static_cast<unsigned>(std::stoul(text, nullptr, 8));
-  if (mode > 0777 || mode == 0) misuse("--listen-mode must be 0001 to 0777");
-  if (address.socket.empty() && text != ServeFlags().listen_mode) {
-    misuse("--listen-mode is of a Unix socket's file, and --listen is an address: use --token-file");
-  }
-  return mode;
-}
-
-// Blocks them for the whole process, if done before any other thread starts.
-sigset_t block_end_signals() {
-  std::signal(SIGPIPE, SIG_IGN);
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
 }
 
 int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
-  const proxy::Address address = on_demand == nullptr
-                                     ? address_of(flags)
-                                     : proxy::parse_listen("unix:" + on_demand->place.socket(), "the server's socket");
-  const unsigned mode = mode_of(flags, address);
-  const bool on_socket = !address.socket.empty();
-  if (on_socket && !flags.token_file.empty()) {
-    misuse("--token-file is for a loopback address: who may use a Unix socket, --listen-mode says");
-  }
+  Entrance entrance(on_demand == nullptr ? flags.entrance
+                                         : EntranceFlags{.listen = "unix:" + on_demand->place.socket()});
   const Millis stats_interval = parse_interval(flags.admin.stats_interval, "--stats-interval");
   const Millis sweeps = parse_interval(flags.sweep_interval, "--sweep-interval");
   if (is_disabled_by_environment()) {
@@ -128,7 +91,7 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
         "ONCE_DISABLED is set: the claims of this server would protect nothing. Set it where the work runs, and call "
         "no server there");
   }
-  const sigset_t signals = block_end_signals();
+  const sigset_t signals = block_end_signals({SIGHUP});
   // A claim's client has a connection, and so has each session; the store and the console need some files.
   constexpr std::uint64_t others = 64;
   const std::uint64_t files = raise_file_limit();
@@ -141,11 +104,6 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   const StoreAccess access = open_access(flags.store, Missing::create);
   require_bytes(access.url);
   require_shared(*access.store, flags.unshared_store);
-  // Every user of this host can connect to a loopback address.
-  const auto made = !on_socket && flags.token_file.empty() ? std::make_unique<MadeTokenFile>() : nullptr;
-  AdminToken token(made ? made->path() : flags.token_file, "--token-file");
-  token.follow();
-
   const Metrics metrics;
   const auto recent = std::make_shared<RecentEvents>();
   EngineOptions options;
@@ -197,33 +155,35 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   if (admin.port() != 0) say("operators on port " + std::to_string(admin.port()));
   if (admin.made_token() != nullptr) say(admin.made_token()->note());
   proxy::AdminOptions server_options;
-  server_options.listen = address;
-  server_options.listen_mode = mode;
+  entrance.set(server_options);
   server_options.idle = idle_limit;
   server_options.most_connections = connections;
-  server_options.names_processes = on_socket;
   server_options.metrics = page;
   server_options.unready = unready;
   server_options.operators = [&](const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
-    if (!on_socket) {
-      if (auto refused = token.refuse(request)) return done(std::move(*refused));
-    }
-    claims.answer(request, std::move(done));
+    ClaimsClient client;
+    if (auto refused = entrance.refuse(request, client)) return done(std::move(*refused));
+    claims.answer(request, std::move(client), std::move(done));
   };
-  server_options.refuse_metrics = [&](const http::Request& request) {
-    return on_socket ? std::nullopt : token.refuse(request);
-  };
+  server_options.refuse_metrics = [&](const http::Request& request) { return entrance.refuse_metrics(request); };
   if (on_demand != nullptr) {
     server_options.only_user = geteuid();
     Starting::await_end_of_last(on_demand->place);
   }
-  const proxy::AdminServer server(*engine, std::move(server_options));
-  say("listening on " +
-      (on_socket ? "unix:" + address.socket : address.host + " port " + std::to_string(server.port())));
-  if (made) say("the token is in " + made->path());
+  proxy::AdminServer server(*engine, std::move(server_options));
+  say("listening on " + entrance.where(server.port()));
+  if (entrance.made_token() != nullptr) say("the token is in " + entrance.made_token()->path());
   if (on_demand != nullptr) on_demand->starting.up();
-  int signal = 0;
-  sigwait(&signals, &signal);
+  for (;;) {
+    const int signal = next_signal(signals, entrance.watch_interval());
+    if (signal == 0) {
+      entrance.look(server);
+    } else if (signal == SIGHUP) {
+      entrance.reload(server);
+    } else {
+      break;
+    }
+  }
   is_stopping = true;
   claims.stop();
   return exit_ok;
@@ -260,14 +220,7 @@ void add_serve(CLI::App& app, Invocation& invocation) {
       app.add_subcommand("serve", "Claims for programs in any language, over HTTP on a Unix socket");
   add_store_options(*command, flags->store);
   add_unshared_store(*command, flags->unshared_store);
-  command->add_option(
-      "--listen", flags->listen,
-      "unix:PATH, or [HOST:]PORT on a loopback address (default: unix:$XDG_RUNTIME_DIR/once-serve.sock)");
-  command->add_option("--listen-mode", flags->listen_mode, "Mode of the Unix socket's file: who may connect")
-      ->capture_default_str();
-  command->add_option("--token-file", flags->token_file,
-                      "A file with the token that a loopback address requires (default: a new token, in a file whose\n"
-                      "path is printed)");
+  add_entrance_flags(*command, flags->entrance);
   command->add_option("--max-claims", flags->max_claims, "How many claims may be open at a time")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
@@ -300,7 +253,9 @@ void add_serve(CLI::App& app, Invocation& invocation) {
       "  once serve --store sqlite:/var/lib/once/once.db --listen unix:/run/once/serve.sock\n"
       "  curl --unix-socket /run/once/serve.sock http://once/v1/claims \\\n"
       "    --json '{\"scope\": \"orders\", \"key\": \"order-17\", \"lease_ms\": 30000}'\n"
-      "  once serve --on-demand --store sqlite:/var/lib/pay/once.db\n\n"
+      "  once serve --on-demand --store sqlite:/var/lib/pay/once.db\n"
+      "  once serve --store postgresql://db/once --listen 0.0.0.0:7117 --tls-cert serve.pem --tls-key serve.key \\\n"
+      "    --token-file /etc/once/serve-tokens\n\n"
       "Exit codes: 0 ended by a signal, or a server is up on demand; 64 wrong options; 243 the store or the address "
       "cannot be used.");
   command->callback([flags, &invocation] {

@@ -7,6 +7,7 @@
 
 #include <once/fingerprint.hpp>
 
+#include "engine/tenant.hpp"
 #include "operators/answers.hpp"
 #include "output/text.hpp"
 
@@ -33,6 +34,11 @@ std::int64_t number_at(std::string_view bytes, std::size_t at) {
 
 }  // namespace
 
+Key with_tenant(Key key, const std::string& tenant) {
+  if (!tenant.empty()) add_tenant(key, tenant);
+  return key;
+}
+
 std::string ClaimId::text() const {
   std::string bytes(1, version);
   bytes.append(owner.bytes.begin(), owner.bytes.end());
@@ -46,7 +52,7 @@ std::string ClaimId::text() const {
   return to_hex(bytes + key.stored());
 }
 
-ClaimId ClaimId::from_text(std::string_view text) {
+ClaimId ClaimId::from_text(std::string_view text, const std::string& tenant) {
   const std::string bytes = parse_hex(text, "the claim in the path");
   const auto refuse = [] {
     throw wrong("the claim in the path is not the member `claim` of an answer to POST /v1/claims");
@@ -75,7 +81,10 @@ ClaimId ClaimId::from_text(std::string_view text) {
              .fingerprint = fingerprint,
              .tag = tag,
              .holder = holder,
-             .key = Key::from_stored(rest)};
+             .key = Key::from_stored(rest),
+             .tenant = tenant};
+  if (has_tenant(id.key)) refuse();
+  static_cast<void>(id.stored_key());
   check(id.policy());
   return id;
 }

@@ -16,12 +16,14 @@
 
 #include <once/clock.hpp>
 #include <once/decide.hpp>
+#include <once/engine/within_invocation.hpp>
 #include <once/error.hpp>
 #include <once/fingerprint.hpp>
 #include <once/keys/key_deriver.hpp>
 #include <once/operate.hpp>
 #include <once/store.hpp>
 
+#include "engine/tenant.hpp"
 #include "operators/answers.hpp"
 #include "operators/requests.hpp"
 #include "operators/store_access.hpp"
@@ -176,6 +178,7 @@ struct Sender {
 // An answer that somebody waits for.
 struct Reply {
   Callback<void(proxy::OperatorsAnswer)> done;
+  ClaimsClient client = {};
   Sender sender = {};  // Set before the request is begun.
 };
 using ReplyPtr = std::shared_ptr<Reply>;
@@ -298,7 +301,25 @@ std::string key_name(const std::optional<std::string>& name) {
   return *name;
 }
 
-Wanted read_wanted(const http::Request& request, const Engine& engine, Millis max_wait) {
+// The engine makes the tenant the last part of the scope, so a client's own scope must not end with one.
+Key key_of(const std::string& scope, const std::string& name) {
+  Key key(scope, name);
+  if (has_tenant(key)) throw wrong("'scope' must not end with a tenant, as in /@tenant=blue: the server adds it");
+  return key;
+}
+
+// For calls of the engine, which refuses keys of a tenant otherwise.
+class WithinTenant {
+ public:
+  explicit WithinTenant(const std::string& tenant) {
+    if (!tenant.empty()) within_.emplace(InvocationFacts{.tenant = tenant});
+  }
+
+ private:
+  std::optional<WithinInvocation> within_;
+};
+
+Wanted read_wanted(const http::Request& request, const Engine& engine, Millis max_wait, const std::string& tenant) {
   Members members(request.body);
   members.refuse_nulls();
   const std::string scope = members.text("scope").value_or("");
@@ -319,7 +340,7 @@ Wanted read_wanted(const http::Request& request, const Engine& engine, Millis ma
   }
   if (members.flag("retry_failures")) policy.on_stored_failure = OnStoredFailure::execute;
   check(policy);
-  Key key(scope, name);
+  Key key = key_of(scope, name);
   const Fingerprint fingerprint = fingerprint_of(members.text("fingerprint"), members.text("payload_json"));
   Wanted wanted{.request = {.key = key, .fingerprint = fingerprint, .policy = policy},
                 .wait = wait,
@@ -330,8 +351,10 @@ Wanted read_wanted(const http::Request& request, const Engine& engine, Millis ma
                        .fingerprint = fingerprint,
                        .tag = {},
                        .holder = members.text("holder").value_or(""),
-                       .key = key},
+                       .key = key,
+                       .tenant = tenant},
                 .derive = members.texts("derive").value_or(std::vector<std::string>())};
+  wanted.request.key = wanted.id.stored_key();
   wanted.request.label = members.text("label").value_or(name);
   if (wanted.id.holder.size() > most_holder_bytes) throw wrong("'holder' has more than 255 bytes");
   if (const auto id = members.text("request_id")) {
@@ -393,8 +416,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
                   {.most_open = std::min<std::size_t>(ClaimSessionsOptions().most_open, options_.most_open)},
                   [this](const std::string& id) { session_ended(id); }) {}
 
-  void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
-    auto reply = std::make_shared<Reply>(Reply{.done = std::move(done)});
+  void answer(const http::Request& request, ClaimsClient client, Callback<void(proxy::OperatorsAnswer)> done) {
+    auto reply = std::make_shared<Reply>(Reply{.done = std::move(done), .client = std::move(client)});
     bool is_ending = false;
     {
       const std::lock_guard lock(mutex_);
@@ -423,7 +446,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       ending_ = true;
       replies.swap(replies_);
       open.swap(open_);
-      begun.swap(by_tag_);
+      begun.swap(by_call_);
     }
     news_.notify_all();
     for (const ReplyPtr& reply : replies) reply->done(ending());
@@ -539,11 +562,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (path == "/v1/sessions") {
       if (request.method != "POST") return not_allowed("POST");
       if (session != nullptr || !request.body.empty()) throw wrong("a session is opened without a body and a session");
-      give(reply, sessions_.open(process_in(request.principal)));
+      give(reply, sessions_.open(reply->client.process, reply->client.tenant));
       return std::nullopt;
     }
     if (session != nullptr) {
-      const auto number = sessions_.number_of(std::string(*session));
+      const auto number = sessions_.number_of(std::string(*session), reply->client.tenant);
       if (!number) return no_session();
       reply->sender = {std::string(*session), *number};
     }
@@ -567,7 +590,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       if (name.empty() || name.size() > Step::max_name_bytes || !text::valid_utf8(name)) {
         throw wrong("a step's name has 1 to 255 bytes of UTF-8");
       }
-      use(ClaimId::from_text(digits),
+      use(ClaimId::from_text(digits, reply->client.tenant),
           {.op = Op::step,
            .result = Result::inlined(std::string(request.body)),
            .failure = {},
@@ -581,7 +604,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (*op != Op::complete && !request.body.empty()) {
       if (auto refused = refuse_other_than_json(request)) return refused;
     }
-    use(ClaimId::from_text(digits), read_asked(*op, request), reply);
+    use(ClaimId::from_text(digits, reply->client.tenant), read_asked(*op, request), reply);
     return std::nullopt;
   }
 
@@ -593,20 +616,16 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   // ---- sessions
 
-  // "UID:PID": the process. 0: it is not known.
-  static std::int64_t process_in(std::string_view principal) {
-    const auto colon = principal.find(':');
-    if (colon == std::string_view::npos) return 0;
-    return text::parse_whole<std::int64_t>(principal.substr(colon + 1)).value_or(0);
-  }
-
   static http::Answer no_session() {
     return problem("no-session", 409, "The session is not open",
                    "Open one by POST /v1/sessions, and send the same request in that one");
   }
 
+  // Of the call that made the claim. Empty: it has no tag. A tag has a fixed length.
+  static std::string call_of(const ClaimId& id) { return id.tag.empty() ? std::string() : id.tag + id.tenant; }
+
   // Of a claim, also while no handle of it is here.
-  static std::string name_of(const ClaimId& id) { return id.owner.hex() + id.key.stored(); }
+  static std::string name_of(const ClaimId& id) { return id.owner.hex() + id.stored_key().stored(); }
 
   // Its claims are not renewed any more, and lapse. A request in another session takes them up.
   void session_ended(const std::string& id) {
@@ -642,7 +661,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
     // They may have ended since they were looked up.
     for (const std::string& session : {sender.session, older}) {
-      if (!session.empty() && !sessions_.number_of(session)) session_ended(session);
+      if (!session.empty() && !sessions_.number_of(session, open->id.tenant)) session_ended(session);
     }
     if (!older.empty()) sessions_.tell(older, {{"event", "lost"}, {"claim", open->id.text()}});
     return true;
@@ -678,7 +697,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     auto attempt = std::make_shared<Attempt>();
     attempt->fingerprint = fingerprint_of(query.take("fingerprint"), query.take("payload_json"));
     query.end();
-    attempt->key = Key(scope, name).stored();
+    attempt->key = with_tenant(key_of(scope, name), reply->client.tenant).stored();
     engine_->options().random->fill(attempt->owner.bytes);  // No record's.
     engine_->options().store->get(attempt->key, [self = shared_from_this(), attempt, reply](Answer&& answer) {
       if (answer.status == AnswerStatus::failed) return self->give(reply, store_failed(answer.error));
@@ -720,7 +739,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   struct Beginning {
     Wanted wanted;
-    ReplyPtr reply;  // Null: those of by_tag_ wait.
+    ReplyPtr reply;  // Null: those of by_call_ wait.
     bool waits = false;
     bool has_taken_up = false;
   };
@@ -729,20 +748,20 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void begin(const http::Request& request, const ReplyPtr& reply) {
     constexpr std::size_t most_bytes = std::size_t{64} * 1024;  // It is kept while the call waits.
     if (request.body.size() > most_bytes) throw wrong("the body is over 64 KiB: send a fingerprint, not the payload");
-    const auto beginning =
-        std::make_shared<Beginning>(Beginning{read_wanted(request, *engine_, options_.max_wait), nullptr});
+    const auto beginning = std::make_shared<Beginning>(
+        Beginning{read_wanted(request, *engine_, options_.max_wait, reply->client.tenant), nullptr});
     const Wanted& wanted = beginning->wanted;
-    const std::string& tag = wanted.id.tag;
+    const std::string call = call_of(wanted.id);
     OpenPtr given;  // The claim that this call was given before. Whether it stands, the store says.
     bool is_full = false;
     {
       const std::lock_guard lock(mutex_);
-      const auto at = by_tag_.find(tag);
-      if (at != by_tag_.end() && !at->second.open) {
+      const auto at = by_call_.find(call);
+      if (at != by_call_.end() && !at->second.open) {
         at->second.waiting.push_back(reply);
         return;
       }
-      if (at != by_tag_.end()) {
+      if (at != by_call_.end()) {
         given = at->second.open;
         forget(*given);
       }
@@ -750,10 +769,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
         is_full = true;
       } else {
         ++beginning_;
-        if (tag.empty()) {
+        if (call.empty()) {
           beginning->reply = reply;
         } else {
-          by_tag_[tag].waiting.push_back(reply);
+          by_call_[call].waiting.push_back(reply);
         }
       }
     }
@@ -763,7 +782,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     }
     given.reset();  // Else the engine would answer by what it knows.
     // Its own claim of before a restart must not be waited for.
-    start(beginning, tag.empty() ? wanted.wait : Millis{0});
+    start(beginning, call.empty() ? wanted.wait : Millis{0});
   }
 
   void start(const BeginningPtr& beginning, Millis wait) {
@@ -772,6 +791,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     request.policy->wait = wait;
     beginning->waits = wait > Millis{0};
     try {
+      const WithinTenant within(beginning->wanted.id.tenant);
       engine_->begin(std::move(request), [self = shared_from_this(), beginning](Begin&& begin) {
         self->begun(beginning, std::move(begin));
       });
@@ -807,7 +827,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     std::vector<ReplyPtr> waiting;
     if (beginning.reply) {
       waiting.push_back(beginning.reply);
-    } else if (const auto at = by_tag_.find(open->id.tag); at != by_tag_.end()) {
+    } else if (const auto at = by_call_.find(call_of(open->id)); at != by_call_.end()) {
       waiting.swap(at->second.waiting);
       at->second.open = open;
     }
@@ -872,9 +892,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     {
       const std::lock_guard lock(mutex_);
       --beginning_;
-      if (const auto at = by_tag_.find(beginning.wanted.id.tag); !beginning.reply && at != by_tag_.end()) {
+      if (const auto at = by_call_.find(call_of(beginning.wanted.id)); !beginning.reply && at != by_call_.end()) {
         waiting.swap(at->second.waiting);
-        by_tag_.erase(at);
+        by_call_.erase(at);
       }
     }
     for (const ReplyPtr& reply : waiting) give(reply, answer);
@@ -949,8 +969,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void attach(const ClaimId& id, Callback<void(Attached&&)> done) {
     auto kept = std::make_shared<Callback<void(Attached&&)>>(std::move(done));
     try {
-      engine_->attach({.key = id.key, .fingerprint = id.fingerprint, .policy = id.policy(), .holder = holder_of(id)},
-                      id.owner, [kept](Attached&& attached) { (*kept)(std::move(attached)); });
+      const WithinTenant within(id.tenant);
+      engine_->attach(
+          {.key = id.stored_key(), .fingerprint = id.fingerprint, .policy = id.policy(), .holder = holder_of(id)},
+          id.owner, [kept](Attached&& attached) { (*kept)(std::move(attached)); });
     } catch (const Exception& error) {
       Attached failed;
       failed.finish = {.kind = Finish::Kind::unrecorded, .record = nullptr, .error = error.error()};
@@ -964,7 +986,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     OpenPtr open;
     {
       const std::lock_guard lock(mutex_);
-      if (const auto at = open_.find(owner); at != open_.end() && at->second->id.key == id.key) {
+      if (const auto at = open_.find(owner);
+          at != open_.end() && at->second->id.key == id.key && at->second->id.tenant == id.tenant) {
         open = at->second;
         open->is_used = true;
         ++open->calls;
@@ -1014,8 +1037,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   // With the mutex locked. The handle lives as long as somebody has it. False: it was forgotten already.
   bool forget(const Open& open) {
-    if (const auto at = by_tag_.find(open.id.tag); at != by_tag_.end() && at->second.open.get() == &open) {
-      by_tag_.erase(at);
+    if (const auto at = by_call_.find(call_of(open.id)); at != by_call_.end() && at->second.open.get() == &open) {
+      by_call_.erase(at);
     }
     const auto at = open_.find(open.id.owner.hex());
     if (at == open_.end() || at->second.get() != &open) return false;
@@ -1195,9 +1218,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   std::condition_variable news_;
   bool ending_ = false;
   std::unordered_set<ReplyPtr> replies_;
-  std::map<std::string, OpenPtr> open_;                  // By owner.
-  std::map<std::string, std::vector<Taken>> attaching_;  // By owner and stored key.
-  std::map<std::string, Begun> by_tag_;
+  std::map<std::string, OpenPtr> open_;                     // By owner.
+  std::map<std::string, std::vector<Taken>> attaching_;     // By owner and stored key.
+  std::map<std::string, Begun> by_call_;                    // By call_of().
   std::map<std::string, Sender> in_sessions_;               // By name_of(): the session that has the claim.
   std::map<std::string, std::set<std::string>> displaced_;  // By open session: the claims that newer ones have taken.
   std::size_t beginning_ = 0;                               // Begins under way.
@@ -1212,8 +1235,8 @@ Claims::Claims(std::shared_ptr<Engine> engine, ClaimsOptions options)
 
 Claims::~Claims() { stop(); }
 
-void Claims::answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done) {
-  shared_->answer(request, std::move(done));
+void Claims::answer(const http::Request& request, ClaimsClient client, Callback<void(proxy::OperatorsAnswer)> done) {
+  shared_->answer(request, std::move(client), std::move(done));
 }
 
 void Claims::stop() { shared_->stop(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +28,12 @@ struct ClaimsOptions {
   std::function<void(std::string_view why)> on_end = {};  // Called once, by a thread of its own. Must not throw.
 };
 
+// Who has sent a request.
+struct ClaimsClient {
+  std::string tenant = {};   // Its claims and sessions are of no other. Empty: all clients are one.
+  std::int64_t process = 0;  // On this host; 0: not known. See ClaimSessions::open().
+};
+
 // Keeps the handles of claims while their clients live. A client shows that it does by any request about the claim, at
 // least once in a lease. A silent one's handle is dropped: the claim is not renewed any more, and lapses. Nothing is
 // lost with a handle: the claim's ID takes it up again (Engine::attach()), in this process or another one.
@@ -38,7 +45,7 @@ class Claims {
   ~Claims();
 
   // /v1/version, and paths that begin with /v1/claims. Does not block. `done` is called once, from any thread.
-  void answer(const http::Request& request, Callback<void(proxy::OperatorsAnswer)> done);
+  void answer(const http::Request& request, ClaimsClient client, Callback<void(proxy::OperatorsAnswer)> done);
 
   // Waiting requests and later ones are answered with 503. All handles are dropped; nothing is released.
   void stop();

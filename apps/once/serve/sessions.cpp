@@ -30,6 +30,7 @@ constexpr std::size_t most_unsent_bytes = std::size_t{1} << 20;
 
 struct ClaimSessions::Session {
   std::string id;
+  std::string tenant;
   std::uint64_t number = 0;
   Fd process;  // A descriptor of it, which can be read when it has ended. Empty: not known.
   std::string unsent;
@@ -112,8 +113,9 @@ ClaimSessions::ClaimSessions(std::shared_ptr<Clock> clock, std::shared_ptr<Rando
 
 ClaimSessions::~ClaimSessions() { stop(); }
 
-proxy::OperatorsAnswer ClaimSessions::open(std::int64_t process) {
+proxy::OperatorsAnswer ClaimSessions::open(std::int64_t process, const std::string& tenant) {
   auto session = std::make_shared<Session>();
+  session->tenant = tenant;
   std::array<std::uint8_t, id_bytes> random{};
   state_->random->fill(random);
   session->id = to_hex({reinterpret_cast<const char*>(random.data()), random.size()});
@@ -146,10 +148,11 @@ proxy::OperatorsAnswer ClaimSessions::open(std::int64_t process) {
   return {std::move(head), std::make_unique<Stream>(state_, std::move(session))};
 }
 
-std::optional<std::uint64_t> ClaimSessions::number_of(const std::string& id) const {
+std::optional<std::uint64_t> ClaimSessions::number_of(const std::string& id, const std::string& tenant) const {
   const std::lock_guard lock(state_->mutex);
   const auto at = state_->open.find(id);
-  return at == state_->open.end() ? std::nullopt : std::optional(at->second->number);
+  const bool is_there = at != state_->open.end() && at->second->tenant == tenant;
+  return is_there ? std::optional(at->second->number) : std::nullopt;
 }
 
 void ClaimSessions::tell(const std::string& id, const ordered_json& event) {

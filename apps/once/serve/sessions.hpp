@@ -35,11 +35,11 @@ class ClaimSessions {
   ~ClaimSessions();  // As stop().
 
   // A stream of JSON lines; or 503 if there are too many. `process`: the client's, 0 if it is not known. The session
-  // ends with the process, also if a child of it has the connection too.
-  proxy::OperatorsAnswer open(std::int64_t process);
+  // ends with the process, also if a child of it has the connection too. `tenant`: whose it is.
+  proxy::OperatorsAnswer open(std::int64_t process, const std::string& tenant);
 
-  // When it was opened: a later one has a greater number. Empty: it is not open.
-  [[nodiscard]] std::optional<std::uint64_t> number_of(const std::string& id) const;
+  // When it was opened: a later one has a greater number. Empty: it is not open, or is not this tenant's.
+  [[nodiscard]] std::optional<std::uint64_t> number_of(const std::string& id, const std::string& tenant) const;
   // Sends a line. Nothing happens if it is not open.
   void tell(const std::string& id, const nlohmann::ordered_json& event);
   // Ends the sessions of processes that have ended, and sends lines that are due. Called four times a second.
