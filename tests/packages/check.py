@@ -90,9 +90,11 @@ class Packages(unittest.TestCase):
 
     def test_the_units_are_shut_in(self):
         units = self.root / "once/usr/lib/systemd/system"
-        for timer in units.glob("*.timer"):
-            run("systemd-analyze", "verify", "--man=no", str(timer))
-            self.assertTrue(timer.with_suffix(".service").exists())
+        starters = sorted([*units.glob("*.timer"), *units.glob("*.socket")])
+        self.assertEqual([unit.name for unit in starters], ["once-serve.socket", "once-sweep@.timer"])
+        for starter in starters:
+            run("systemd-analyze", "verify", "--man=no", str(starter))
+            self.assertTrue(starter.with_suffix(".service").exists())
         for unit in sorted(units.glob("*.service")):
             run("systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(unit))
             command = shlex.split(re.search(r"^ExecStart=(.*)$", unit.read_text(), re.M)[1])
