@@ -304,13 +304,21 @@ const serving = async (context, add, ...options) => {
 
 test('the claim of a response that never ends is not renewed for ever', async (context) => {
   const warned = new Promise((resolve) => { process.on('warning', ({ message }) => message.includes('maxDuration') && resolve(message)); });
-  const post = await serving(context, (app) => app.post('/never', () => {}), ['/', { maxDuration: 1, lease: 1500, wait: '60s' }]);
+  const post = await serving(context, (app) => {
+    app.post('/never', () => {});
+    app.post('/half', (request, response) => {
+      response.write('a');
+      throw new Error('half');
+    });
+  }, ['/', { maxDuration: 1, lease: 1500, wait: '60s' }]);
   const client = new AbortController();
   const first = post('/never', 'order-1', client.signal);
   assert.match(await warned, /lapses/);
   assert.match((await (await post('/never', 'order-1')).json()).type, /outcome-unknown/);
   client.abort();
   await assert.rejects(first);
+  await assert.rejects(post('/half', 'order-2')); // As without this package, and it is not taken for a response.
+  assert.match((await (await post('/half', 'order-2')).json()).type, /outcome-unknown/);
 });
 
 test('a client that hangs up changes nothing, and a handler that does ends its claim', async (context) => {

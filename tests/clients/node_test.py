@@ -1,6 +1,7 @@
 """node_test.py ONCE: the Node package: node_test.mjs with Node, its types with TypeScript, and what npm packs."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,8 @@ MODULES = subprocess.run([ROOT / "tools/node-tools", "tests/clients"], stdout=su
 USE = """
 import { Once, InProgress, currentClaim } from 'once-idempotency';
 import { onceExpress, SHARED } from 'once-idempotency/express';
+import { onceFastify } from 'once-idempotency/fastify';
+import { fastify } from 'fastify';
 
 const once = new Once({ server: 'unix:/run/once.sock' });
 const charge = once.makeIdempotent(async (order: { id: string }, cents: number) => ({ receipt: order.id, cents }),
@@ -24,10 +27,14 @@ const typed: (order: { id: string }, cents: number) => Promise<{ receipt: string
 const sync: (n: number) => Promise<string> = once.makeIdempotent((n: number) => String(n), { key: (n) => n, scope: 'sync' });
 const step: Promise<number> = currentClaim().step('one', () => 5);
 onceExpress({ once, principal: SHARED });
+const app = fastify();
+app.register(onceFastify, { once, principal: (request) => request.ip });
+app.post('/', async (request) => request.onceClaim?.attempt);
 export { typed, sync, step, InProgress };
 """
 WRONG = ["charge({ id: 17 }, 5);", "once.makeIdempotent((n: number) => n, { scope: 'x' });", "once.makeIdempotent((n: number) => n, { key: (n) => n });",
-         "onceExpress({ once });"]
+         "onceExpress({ once });", "app.register(onceFastify, { once });"]
+FRAMEWORKS = ["express", "fastify"]
 
 
 class Node(harness.Case):
@@ -57,19 +64,22 @@ class Node(harness.Case):
         shop.mkdir(parents=True)
         subprocess.run(["tar", "xzf", self.path("once-idempotency-0.1.0.tgz"), "--strip-components=1", "-C", shop], check=True)
         self.path("shop/node_modules/@types").symlink_to(f"{MODULES}/node_modules/@types")
-        self.path("shop/node_modules/undici-types").symlink_to(f"{MODULES}/node_modules/undici-types")
-        for line in ("const { Once } = require('once-idempotency'); require('once-idempotency/express').onceExpress; console.log(typeof Once)",
-                     "import('once-idempotency').then(async ({ Once }) => console.log(typeof Once, typeof (await import('once-idempotency/express')).onceExpress))"):
+        for name in ("undici-types", "fastify"):
+            self.path(f"shop/node_modules/{name}").symlink_to(f"{MODULES}/node_modules/{name}")
+        names = ["Once", *("once" + name.capitalize() for name in FRAMEWORKS)]
+        paths = ["once-idempotency", *(f"once-idempotency/{name}" for name in FRAMEWORKS)]
+        for line in (f"console.log(...{paths}.map((path, at) => typeof require(path)[{names}[at]]))",
+                     f"Promise.all({paths}.map((path) => import(path))).then((all) => console.log(...all.map((one, at) => typeof one[{names}[at]])))"):
             done = self.run_in(self.path("shop"), "node", "-e", line)
-            self.assertEqual(done.stdout.split()[0], "function", done.stdout)
+            self.assertEqual(done.stdout.split(), ["function"] * len(names), done.stdout)
         for extension in ("mts", "cts"):
             self.path(f"shop/use.{extension}").write_text(USE)
         tsc = [f"{MODULES}/node_modules/.bin/tsc", "--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
-        done = self.run_in(self.path("shop"), *tsc, "use.mts", "use.cts")
-        self.assertEqual((done.returncode, done.stdout), (0, ""))
-        for wrong in WRONG:
-            self.path("shop/wrong.mts").write_text(f"{USE}\n{wrong}\n")
-            self.assertEqual(self.run_in(self.path("shop"), *tsc, "wrong.mts").stdout.count("error TS"), 1, wrong)
+        for number, wrong in enumerate(WRONG):
+            self.path(f"shop/wrong{number}.mts").write_text(f"{USE}\n{wrong}\n")
+        done = self.run_in(self.path("shop"), *tsc, "use.mts", "use.cts", *(f"wrong{number}.mts" for number in range(len(WRONG))))
+        errors = re.findall(r"^(\S+)\(\d+,\d+\): error TS", done.stdout, re.M)
+        self.assertEqual(errors, [f"wrong{number}.mts" for number in range(len(WRONG))], done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,3 @@
+import fastify from './fastify.cjs';
+
+export const { onceFastify, SHARED } = fastify;
