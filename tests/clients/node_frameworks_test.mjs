@@ -6,10 +6,15 @@ import { Readable } from 'node:stream';
 import { test } from 'node:test';
 
 import { Once, currentClaim } from '../../clients/node/lib/index.mjs';
+import { onceExpress } from '../../clients/node/lib/express.mjs';
 import { onceFastify, SHARED } from '../../clients/node/lib/fastify.mjs';
+import { onceRoute } from '../../clients/node/lib/web.mjs';
 
 const load = createRequire(`${process.env.ONCE_TEST_MODULES}/x.js`);
 const fastify = load('fastify');
+const { Hono } = await import(load.resolve('hono'));
+await import(load.resolve('reflect-metadata'));
+const nest = { ...await import(load.resolve('@nestjs/common')), ...await import(load.resolve('@nestjs/core')) };
 
 const once = new Once({ timeout: '60s' });
 const refusing = new Once({ server: process.env.ONCE_TEST_REFUSING, timeout: '60s' });
@@ -231,4 +236,168 @@ test('Fastify: a finish that is refused, and mistakes', async (context) => {
     await assert.rejects(async () => fastify().register(onceFastify, options).ready(), TypeError);
   }
   await assert.rejects(async () => fastify({ http2: true }).register(onceFastify, { once, principal: SHARED }).ready(), /HTTP\/1.1/);
+});
+
+// A handler without a server: what throws is a framework's to answer.
+const calling = (handler) => poster(async (path, init) => {
+  try {
+    return await handler(new Request(`http://shop.test${path}`, init));
+  } catch (error) {
+    if (error instanceof Response) return error;
+    return new Response(error.message, { status: 500 });
+  }
+});
+
+test('Hono', async () => {
+  const here = shop();
+  const app = new Hono();
+  const options = { once, principal: 'X-Api-Key', service: 'hono' };
+  const route = (handler) => {
+    const protectedHandler = onceRoute(options, handler);
+    return (context) => protectedHandler(context.req.raw, context);
+  };
+  app.post('/charges', route(async (request, context) => {
+    const { cents } = await context.req.json();
+    const made = here.charge(cents);
+    context.header('Location', `/charges/${made.charge}`);
+    context.header('Set-Cookie', 'session=secret');
+    return context.json(made, 201);
+  }));
+  app.post('/slow', route(async () => new Response(await here.slow())));
+  app.post('/:what', route((request, context) => {
+    const [status, body] = here.act(context.req.param('what'));
+    return new Response(body, { status });
+  }));
+  app.onError((error, context) => context.text(error.message, 500));
+  const post = poster((path, init) => app.request(`http://shop.test${path}`, init));
+  await keepsItsPromises(post, here, 409); // What it threw, the framework answered: nobody knows what it has done.
+  assert.equal((await post('/charges', 'order-17', { cents: 500 })).headers.get('set-cookie'), null);
+});
+
+test('onceRoute: bodies are compared by their parts', async () => {
+  let ran = 0;
+  const post = calling(onceRoute({ once, principal: SHARED, service: 'bodies', maxRequestBytes: 2000 }, async (request) => {
+    ++ran;
+    return new Response(await request.text());
+  }));
+  const sent = (key, type, body) => post('/bodies', key, body, null, { headers: { 'content-type': type } });
+  const form = (boundary, name, text) => [
+    `multipart/form-data; boundary=${boundary}`,
+    `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="${name}"\r\nContent-Type: text/csv\r\n\r\n${text}\r\n--${boundary}--\r\n`,
+  ];
+  const json = 'application/json';
+  for (const [key, [first, same, other]] of Object.entries({
+    json: [[json, '{"a":1,"b":2}'], [json, '{ "b":2.0, "a":1 }'], [json, '{"a":1,"b":3}']],
+    large: [[json, '9007199254740993'], [json, '9007199254740993'], [json, '9007199254740992']],
+    broken: [[json, '{"a":'], [json, '{"a":'], [json, '{"a": ']],
+    text: [['text/plain', 'a'], ['text/plain', 'a'], ['text/plain', 'b']],
+    form: [form('one', 'a.csv', '1,2'), form('two', 'a.csv', '1,2'), form('two', 'b.csv', '1,2')],
+    malformed: [['multipart/form-data; boundary=x', 'a'], ['multipart/form-data; boundary=x', 'a'], ['multipart/form-data; boundary=x', 'b']],
+    mixed: [[json, '"a"'], [json, '"a"'], ['text/plain', '"a"']],
+  })) {
+    const before = ran;
+    assert.equal((await sent(key, ...first)).text, first[1], key);
+    const again = await sent(key, ...same);
+    assert.deepEqual([again.text, again.isReplayed], [first[1], true], key);
+    assert.equal((await sent(key, ...other)).word, 'key-reused', key);
+    assert.equal(ran, before + 1);
+  }
+  assert.equal((await sent('much', 'text/plain', 'x'.repeat(2001))).word, 'body-too-large');
+  const read = new Request('http://shop.test/bodies', { method: 'POST', body: 'a', headers: { 'idempotency-key': 'read' } });
+  await read.text();
+  await assert.rejects(onceRoute({ once, principal: SHARED, service: 'read' }, () => new Response())(read), /compared/);
+});
+
+test('onceRoute: what handlers return and throw', async (context) => {
+  const ran = [];
+  const answers = {
+    '/none': () => new Response(null, { status: 204, statusText: 'Nothing' }),
+    '/redirect': () => Response.redirect('http://shop.test/charges/1', 303),
+    '/thrown': () => { throw new Response('thrown', { status: 404 }); },
+    '/nothing': () => undefined,
+    '/broken': () => new Response(new ReadableStream({ pull: (stream) => stream.error(new Error('a broken stream')) })),
+    '/stream': () => new Response(Readable.toWeb(Readable.from(['a', 'b'].map((text) => Buffer.from(text))))),
+    '/never': () => new Promise(() => {}),
+  };
+  const options = { once, principal: (request) => request.headers.get('x-api-key'), service: 'answers', wait: '60s', lease: 1500, maxDuration: 1 };
+  const post = calling(onceRoute(options, (request) => {
+    const { pathname } = new URL(request.url);
+    ran.push(pathname);
+    return answers[pathname]();
+  }));
+  for (const [path, status, text] of [['/none', 204, ''], ['/redirect', 303, ''], ['/thrown', 404, 'thrown'], ['/stream', 200, 'ab']]) {
+    for (const isReplayed of [false, true]) {
+      const got = await post(path, 'order-1', {});
+      assert.deepEqual([got.status, got.text, got.isReplayed], [status, text, isReplayed], path);
+    }
+  }
+  assert.equal((await post('/redirect', 'order-1', {})).headers.get('location'), 'http://shop.test/charges/1');
+  for (const path of ['/nothing', '/broken']) {
+    assert.equal((await post(path, 'order-2', {})).status, 500);
+    assert.equal((await post(path, 'order-2', {})).word, 'outcome-unknown');
+  }
+  const alive = setInterval(() => {}, 1000); // Renewals alone do not keep a process alive.
+  context.after(() => clearInterval(alive));
+  post('/never', 'order-3', {});
+  assert.equal((await post('/never', 'order-3', {})).word, 'outcome-unknown');
+  assert.equal(ran.length, 7);
+  assert.equal((await post('/none', undefined, undefined, 'alice', { method: 'PUT' })).status, 204); // Not protected.
+});
+
+test('onceRoute: a finish that is refused, and mistakes', async () => {
+  const post = calling(onceRoute({ once: refusing, principal: SHARED, service: 'refusing web' }, () => new Response('charged')));
+  assert.equal((await post('/charges', 'order-1', {})).word, 'not-recorded');
+  for (const [options, handler] of [[{ once }, () => {}], [{ once, principal: SHARED }], [{ once, principal: SHARED, maxRequestBytes: '1' }, () => {}]]) {
+    assert.throws(() => onceRoute(options, handler), TypeError);
+  }
+});
+
+// As a compiler writes what decorators are in front of: `members` has them by name, and those of parameters last.
+function decorated(made, decorators, members = {}) {
+  for (const [name, [decorator, ...parameters]] of Object.entries(members)) {
+    decorator(made.prototype, name, Object.getOwnPropertyDescriptor(made.prototype, name));
+    parameters.forEach((one, index) => one(made.prototype, name, index));
+  }
+  for (const decorator of decorators) decorator(made);
+  return made;
+}
+
+test('Nest', async (context) => {
+  const { Body, Controller, HttpException, Module, NestFactory, Param, Post, Res } = nest;
+  const here = shop();
+  const guarded = [];
+  class Charges {
+    charges(body, response) {
+      const made = here.charge(body.cents);
+      response.status(201).setHeader('Location', `/charges/${made.charge}`);
+      return made;
+    }
+    slow() { return here.slow(); }
+    others(what) {
+      const [status, body] = here.act(what);
+      if (status >= 400) throw new HttpException(body, status);
+      return body;
+    }
+  }
+  decorated(Charges, [Controller()], {
+    charges: [Post('/charges'), Body(), Res({ passthrough: true })],
+    slow: [Post('/slow')],
+    others: [Post('/:what'), Param('what')],
+  });
+  class Shop {
+    configure(consumer) {
+      consumer.apply(onceExpress({ once, principal: 'X-Api-Key', service: 'nest' })).forRoutes(Charges);
+    }
+  }
+  decorated(Shop, [Module({ controllers: [Charges] })]);
+  const app = await NestFactory.create(Shop, { logger: false });
+  app.useGlobalGuards({ canActivate: (at) => guarded.push(at.switchToHttp().getRequest().url) > 0 });
+  await app.listen(0, '127.0.0.1');
+  context.after(() => {
+    app.getHttpServer().closeAllConnections();
+    return app.close();
+  });
+  const post = at(app.getHttpServer().address().port);
+  await keepsItsPromises(post, here);
+  assert.equal(guarded.length, here.made.length); // As the page says: a replay runs no guard.
 });

@@ -18,6 +18,7 @@ USE = """
 import { Once, InProgress, currentClaim } from 'once-idempotency';
 import { onceExpress, SHARED } from 'once-idempotency/express';
 import { onceFastify } from 'once-idempotency/fastify';
+import { onceRoute } from 'once-idempotency/web';
 import { fastify } from 'fastify';
 
 const once = new Once({ server: 'unix:/run/once.sock' });
@@ -30,11 +31,14 @@ onceExpress({ once, principal: SHARED });
 const app = fastify();
 app.register(onceFastify, { once, principal: (request) => request.ip });
 app.post('/', async (request) => request.onceClaim?.attempt);
-export { typed, sync, step, InProgress };
+const route = onceRoute({ once, principal: 'X-Api-Key' }, async (request: Request, context: { id: number }) => Response.json(context.id));
+const answered: Promise<Response> = route(new Request('http://a/'), { id: 5 });
+export { typed, sync, step, answered, InProgress };
 """
 WRONG = ["charge({ id: 17 }, 5);", "once.makeIdempotent((n: number) => n, { scope: 'x' });", "once.makeIdempotent((n: number) => n, { key: (n) => n });",
-         "onceExpress({ once });", "app.register(onceFastify, { once });"]
-FRAMEWORKS = ["express", "fastify"]
+         "onceExpress({ once });", "app.register(onceFastify, { once });", "onceRoute({ once, principal: SHARED }, () => 5);",
+         "route(new Request('http://a/'), {});"]
+EXPORTS = {"": "Once", "/express": "onceExpress", "/fastify": "onceFastify", "/web": "onceRoute"}
 
 
 class Node(harness.Case):
@@ -66,8 +70,7 @@ class Node(harness.Case):
         self.path("shop/node_modules/@types").symlink_to(f"{MODULES}/node_modules/@types")
         for name in ("undici-types", "fastify"):
             self.path(f"shop/node_modules/{name}").symlink_to(f"{MODULES}/node_modules/{name}")
-        names = ["Once", *("once" + name.capitalize() for name in FRAMEWORKS)]
-        paths = ["once-idempotency", *(f"once-idempotency/{name}" for name in FRAMEWORKS)]
+        paths, names = [f"once-idempotency{path}" for path in EXPORTS], list(EXPORTS.values())
         for line in (f"console.log(...{paths}.map((path, at) => typeof require(path)[{names}[at]]))",
                      f"Promise.all({paths}.map((path) => import(path))).then((all) => console.log(...all.map((one, at) => typeof one[{names}[at]])))"):
             done = self.run_in(self.path("shop"), "node", "-e", line)

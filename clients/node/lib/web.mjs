@@ -1,0 +1,3 @@
+import web from './web.cjs';
+
+export const { onceRoute, SHARED } = web;
