@@ -6,12 +6,14 @@ import { Readable } from 'node:stream';
 import { test } from 'node:test';
 
 import { Once, currentClaim } from '../../clients/node/lib/index.mjs';
+import { onceProcessor } from '../../clients/node/lib/bullmq.mjs';
 import { onceExpress } from '../../clients/node/lib/express.mjs';
 import { onceFastify, SHARED } from '../../clients/node/lib/fastify.mjs';
 import { onceRoute } from '../../clients/node/lib/web.mjs';
 
 const load = createRequire(`${process.env.ONCE_TEST_MODULES}/x.js`);
 const fastify = load('fastify');
+const { Queue, QueueEvents, Worker } = load('bullmq');
 const { Hono } = await import(load.resolve('hono'));
 await import(load.resolve('reflect-metadata'));
 const nest = { ...await import(load.resolve('@nestjs/common')), ...await import(load.resolve('@nestjs/core')) };
@@ -400,4 +402,118 @@ test('Nest', async (context) => {
   const post = at(app.getHttpServer().address().port);
   await keepsItsPromises(post, here);
   assert.equal(guarded.length, here.made.length); // As the page says: a replay runs no guard.
+});
+
+const connection = { path: process.env.ONCE_TEST_REDIS, maxRetriesPerRequest: null };
+
+// A queue with a worker, or with one for each of `processors`. `done` waits for a job's end, `failed` for its failure.
+async function queueing(context, name, processors, options = {}) {
+  const queue = new Queue(name, { connection });
+  const events = new QueueEvents(name, { connection });
+  await events.waitUntilReady();
+  const workers = [processors].flat().map((processor) => new Worker(name, processor, { connection, drainDelay: 1, ...options }));
+  for (const worker of workers) worker.on('error', () => {}); // A stalled job's lock is gone.
+  context.after(async () => {
+    await Promise.all([...workers.map((worker) => worker.close(true)), events.close()]);
+    await queue.close();
+  });
+  const done = async (job) => (await job.waitUntilFinished(events, 60_000));
+  const failed = async (job) => {
+    await assert.rejects(done(job));
+    return queue.getJob(job.id);
+  };
+  return { queue, done, failed };
+}
+
+test('BullMQ: a job runs once, and its result is kept', async (context) => {
+  const ran = [];
+  const { queue, done, failed } = await queueing(context, 'emails', onceProcessor(once, { scope: 'emails' }, async (job, token) => {
+    ran.push(job.data.to);
+    if (job.data.fails && job.attemptsMade === 0) throw new Error('no connection');
+    return { sent: ran.length, key: currentClaim().key, hasToken: typeof token === 'string' };
+  }));
+  const add = (data, options) => queue.add('send', data, options);
+  const first = { sent: 1, key: '["emails","order-17"]', hasToken: true };
+  assert.deepEqual(await done(await add({ to: 'a' }, { jobId: 'order-17', removeOnComplete: true })), first);
+  // BullMQ has forgotten the job, and so adds it again.
+  assert.deepEqual(await done(await add({ to: 'a' }, { jobId: 'order-17', removeOnComplete: true })), first);
+  const reused = await failed(await add({ to: 'b' }, { jobId: 'order-17', attempts: 5 }));
+  assert.match(reused.failedReason, /another payload/);
+  assert.equal(reused.attemptsMade, 1); // No retry changes it.
+  assert.equal((await done(await add({ to: 'c', fails: true }, { attempts: 2 }))).sent, 3); // Released, so it ran again.
+  assert.deepEqual(ran, ['a', 'c', 'c']);
+  // Redis has lost its data: BullMQ counts from 1 again, and these are other jobs.
+  const counted = [];
+  for (let i = 0; i < 2; ++i) {
+    await queue.obliterate({ force: true });
+    const job = await add({ to: 'd' });
+    counted.push(job.id);
+    await done(job);
+  }
+  assert.equal(counted[0], counted[1]);
+  assert.deepEqual(ran.slice(3), ['d', 'd']);
+});
+
+test('BullMQ: a stalled job waits for the worker that has it', async (context) => {
+  const { entered, left } = shop();
+  let ran = 0;
+  const processor = onceProcessor(once, { scope: 'stalled', lease: '3s' }, async () => {
+    ++ran;
+    entered.open();
+    await left.opened;
+    return 'done';
+  });
+  const starts = [];
+  const { queue, done } = await queueing(context, 'stalled', (job, token) => {
+    starts.push(job.attemptsStarted);
+    return processor(job, token);
+  }, { concurrency: 2, lockDuration: 200, skipLockRenewal: true, stalledInterval: 100, maxStalledCount: 100 });
+  const job = await queue.add('slow', {});
+  await entered.opened;
+  while (starts.length < 2 || await queue.getDelayedCount() === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  left.open();
+  assert.equal(await done(job), 'done');
+  const { attemptsMade } = await queue.getJob(job.id);
+  assert.deepEqual([ran, attemptsMade], [1, 1]);
+});
+
+test('BullMQ: what an operator decides, and a store that is down', async (context) => {
+  const ran = [];
+  const work = async (job) => {
+    ran.push(job.name);
+    if (job.name === 'later' && ran.filter((name) => name === 'later').length === 1) {
+      await job.moveToDelayed(Date.now() + 1, job.token);
+      throw Object.assign(new Error('later'), { name: 'DelayedError' });
+    }
+    if (job.name !== 'later') throw new RangeError('declined');
+    return 'done';
+  };
+  const { queue, done, failed } = await queueing(context, 'fates', onceProcessor(once, {
+    scope: 'fates', onError: (error) => (error.message === 'declined' ? 'hold' : 'fail'),
+  }, work));
+  const held = await failed(await queue.add('held', {}, { attempts: 5 }));
+  assert.match(held.failedReason, /unknown/);
+  assert.equal(held.attemptsMade, 2); // The second one found that the outcome is not known.
+  assert.equal(await done(await queue.add('later', {})), 'done'); // It left the job for later, which is no failure.
+  assert.deepEqual(ran, ['held', 'later', 'later']);
+
+  const down = new Once({ server: `unix:${process.env.ONCE_TEST_REDIS}.none`, timeout: 50 });
+  context.after(() => down.close());
+  const other = await queueing(context, 'down', onceProcessor(down, { scope: 'down' }, work));
+  const job = await other.queue.add('held', {});
+  while (await other.queue.getDelayedCount() === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal((await other.queue.getJob(job.id)).attemptsMade, 0);
+  assert.equal(ran.length, 3);
+});
+
+test('BullMQ: mistakes, and switching protection off', async () => {
+  const processor = async (job, token, signal) => signal;
+  for (const [client, options, fn] of [[{}, { scope: 'x' }, processor], [once, {}, processor], [once, { scope: 'x' }], [once, { scope: 'x', leese: 1 }, processor],
+    [once, { scope: 'x', payload: 'a' }, processor], [once, { scope: 'x', onError: 'keep' }, processor], [once, { scope: 'x', signal: null }, processor]]) {
+    assert.throws(() => onceProcessor(client, options, fn), TypeError);
+  }
+  assert.equal(onceProcessor(once, { scope: 'x' }, processor).length, 3); // By it BullMQ gives a signal.
+  process.env.ONCE_DISABLED = '1';
+  assert.equal(await onceProcessor(once, { scope: 'x' }, processor)({ id: 'a' }, 't', 'signal'), 'signal');
+  delete process.env.ONCE_DISABLED;
 });

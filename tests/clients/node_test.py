@@ -19,6 +19,8 @@ import { Once, InProgress, currentClaim } from 'once-idempotency';
 import { onceExpress, SHARED } from 'once-idempotency/express';
 import { onceFastify } from 'once-idempotency/fastify';
 import { onceRoute } from 'once-idempotency/web';
+import { onceProcessor } from 'once-idempotency/bullmq';
+import { Job, Worker } from 'bullmq';
 import { fastify } from 'fastify';
 
 const once = new Once({ server: 'unix:/run/once.sock' });
@@ -33,12 +35,14 @@ app.register(onceFastify, { once, principal: (request) => request.ip });
 app.post('/', async (request) => request.onceClaim?.attempt);
 const route = onceRoute({ once, principal: 'X-Api-Key' }, async (request: Request, context: { id: number }) => Response.json(context.id));
 const answered: Promise<Response> = route(new Request('http://a/'), { id: 5 });
+new Worker('emails', onceProcessor(once, { scope: 'emails' }, async (job: Job<{ to: string }>) => job.data.to), { connection: {} });
+new Worker<{ to: string }>('emails', onceProcessor(once, { scope: 'signal' }, async (job, token, signal) => signal?.aborted), { connection: {} });
 export { typed, sync, step, answered, InProgress };
 """
 WRONG = ["charge({ id: 17 }, 5);", "once.makeIdempotent((n: number) => n, { scope: 'x' });", "once.makeIdempotent((n: number) => n, { key: (n) => n });",
          "onceExpress({ once });", "app.register(onceFastify, { once });", "onceRoute({ once, principal: SHARED }, () => 5);",
-         "route(new Request('http://a/'), {});"]
-EXPORTS = {"": "Once", "/express": "onceExpress", "/fastify": "onceFastify", "/web": "onceRoute"}
+         "route(new Request('http://a/'), {});", "onceProcessor(once, {}, async (job: Job) => 1);"]
+EXPORTS = {"": "Once", "/express": "onceExpress", "/fastify": "onceFastify", "/web": "onceRoute", "/bullmq": "onceProcessor"}
 
 
 class Node(harness.Case):
@@ -68,7 +72,7 @@ class Node(harness.Case):
         shop.mkdir(parents=True)
         subprocess.run(["tar", "xzf", self.path("once-idempotency-0.1.0.tgz"), "--strip-components=1", "-C", shop], check=True)
         self.path("shop/node_modules/@types").symlink_to(f"{MODULES}/node_modules/@types")
-        for name in ("undici-types", "fastify"):
+        for name in ("undici-types", "fastify", "bullmq"):
             self.path(f"shop/node_modules/{name}").symlink_to(f"{MODULES}/node_modules/{name}")
         paths, names = [f"once-idempotency{path}" for path in EXPORTS], list(EXPORTS.values())
         for line in (f"console.log(...{paths}.map((path, at) => typeof require(path)[{names}[at]]))",

@@ -1,0 +1,3 @@
+import bullmq from './bullmq.cjs';
+
+export const { onceProcessor } = bullmq;
