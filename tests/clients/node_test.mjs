@@ -119,6 +119,14 @@ test('a mistake is told when it is made', () => {
   assert.equal(durationMs('1.5s', 'x'), 1500);
 });
 
+test('a decorator is for methods only', () => {
+  const decorate = once.idempotent({ key: (n) => n, scope: 'decorated' });
+  const method = async (n) => n;
+  assert.equal(typeof decorate(method, { kind: 'method' }), 'function');
+  for (const [value, context] of [[method, { kind: 'getter' }], [undefined, { kind: 'field' }], [{}, 'charge']]) assert.throws(() => decorate(value, context), TypeError);
+  assert.throws(() => decorate(async (n) => n, { kind: 'method' }), /two functions/);
+});
+
 test('a rejection is released, stored or held', async () => {
   const fates = { LookupError: 'fail', TypeError: 'hold', Error: 'release' };
   const work = once.makeIdempotent(async (name) => {

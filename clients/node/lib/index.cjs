@@ -136,6 +136,16 @@ class Once {
     return run;
   }
 
+  // A decorator of methods. The function is the class's, so one scope serves all of its objects.
+  idempotent(options) {
+    return (method, context) => {
+      if (context?.kind !== 'method' || typeof method !== 'function') {
+        throw new TypeError('idempotent() decorates methods, as JavaScript has it: not with experimentalDecorators of TypeScript');
+      }
+      return this.makeIdempotent(method, options);
+    };
+  }
+
   async call(scope, key, fn, { payload, ...more } = {}) {
     const options = new Options(scope, more);
     if (isDisabled(scope)) throw new Unavailable('ONCE_DISABLED is set: there is no claim for this work; use makeIdempotent()');

@@ -102,6 +102,13 @@ export class Once {
     fn: (...args: A) => R,
     options: FunctionOptions<A, Awaited<R>>,
   ): (...args: A) => Promise<Awaited<R>>;
+  /**
+   * A decorator of methods, as `@once.idempotent({ key: (order) => order.id, scope: 'charge' })`. The object is neither in
+   * the key nor compared. It is for decorators of JavaScript, not for `experimentalDecorators` of TypeScript.
+   */
+  idempotent<A extends unknown[], R>(
+    options: FunctionOptions<A, R>,
+  ): <This>(method: (this: This, ...args: A) => Promise<R>, context: { readonly kind: 'method' }) => (this: This, ...args: A) => Promise<R>;
   /** Runs `fn` once for this key, and resolves with its result, or the stored one. */
   call<R>(
     scope: string,
