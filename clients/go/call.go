@@ -41,6 +41,7 @@ type options struct {
 	payload      func(any) any
 	comparesNone bool
 	maxDuration  time.Duration
+	retention    time.Duration
 }
 
 func duration(name string, value time.Duration) Option {
@@ -54,7 +55,13 @@ func duration(name string, value time.Duration) Option {
 func Lease(value time.Duration) Option { return duration("lease", value) }
 
 // Retention is how long a result is replayed. Default: 24 hours.
-func Retention(value time.Duration) Option { return duration("retention", value) }
+func Retention(value time.Duration) Option {
+	member := duration("retention", value)
+	return func(o *options) {
+		o.retention = value
+		member(o)
+	}
+}
 
 // FailureRetention is how long a failure is replayed. Default: as Retention.
 func FailureRetention(value time.Duration) Option { return duration("failure_retention", value) }
@@ -109,7 +116,7 @@ func collect(scope string, given []Option) options {
 	if scope == "" {
 		panic("once: the scope is empty: it is the operation's name, such as charge")
 	}
-	o := options{scope: scope, wait: 10 * time.Second, members: map[string]any{}, fate: func(error) Fate { return Release }}
+	o := options{scope: scope, wait: 10 * time.Second, retention: 24 * time.Hour, members: map[string]any{}, fate: func(error) Fate { return Release }}
 	for _, option := range given {
 		option(&o)
 	}
@@ -190,6 +197,7 @@ func call[R any](ctx context.Context, c *Client, o options, key string, payload 
 	if stored != nil {
 		return decode[R](key, *stored)
 	}
+	claim.isOfWork = true
 	defer claim.Lapse() // If fn panics: it may have acted.
 	working, cancel := context.WithCancelCause(WithClaim(ctx, claim))
 	defer cancel(nil)
@@ -199,7 +207,9 @@ func call[R any](ctx context.Context, c *Client, o options, key string, payload 
 		return result, err
 	}
 	if err != nil {
-		claim.failed(ctx, working, o, err)
+		if claim.failed(ctx, working, o, err) {
+			return decode[R](key, Result{claim.inDoubt, jsonType})
+		}
 		return none, err
 	}
 	body, why := json.Marshal(result)
@@ -220,11 +230,12 @@ func call[R any](ctx context.Context, c *Client, o options, key string, payload 
 	return result, nil
 }
 
-func (c *Claim) failed(ctx, working context.Context, o options, err error) {
+// failed reports whether the transaction of Commit was committed after all.
+func (c *Claim) failed(ctx, working context.Context, o options, err error) bool {
 	// It was cancelled, or its claim is lost: it may have acted, so the claim lapses.
 	if working.Err() != nil || errors.Is(err, ErrClaimLost) {
 		c.Lapse()
-		return
+		return false
 	}
 	var end error
 	switch o.fate(err) {
@@ -235,9 +246,13 @@ func (c *Claim) failed(ctx, working context.Context, o options, err error) {
 	default: // A function with a bug must not let the work run again.
 		end = c.Hold(ctx, fmt.Sprintf("%T: %v", err, err))
 	}
+	if end == errCommitted {
+		return true
+	}
 	if end != nil { // The work's own error is what the caller must see.
 		c.client.warn(fmt.Sprintf("the end of %q was not recorded: %v", c.Key, end))
 	}
+	return false
 }
 
 // WithClaim returns a context in which ClaimFrom finds the claim.
@@ -430,9 +445,8 @@ func (c *Client) begin(ctx context.Context, o options, key string, members map[s
 		// After a long wait it may be over. Nothing has run: if it is lost, another one is as good.
 		err = claim.Check(ctx)
 		if err == nil {
-			var renewing context.Context
-			renewing, claim.stop = context.WithCancel(context.Background())
-			go claim.keepRenewed(renewing, o.maxDuration)
+			claim.retention, claim.maxDuration = o.retention, o.maxDuration
+			claim.startRenewing()
 			return claim, nil, nil
 		}
 		if !errors.Is(err, ErrClaimLost) {
@@ -491,6 +505,7 @@ func (c *Client) beginOnce(ctx context.Context, scope, key string, wait time.Dur
 func (c *Client) claimed(got *answer, scope, key string, sent time.Duration) (*Claim, error) {
 	var members struct {
 		Claim       string
+		StoredKey   string `json:"stored_key_hex"`
 		Attempt     int64
 		Token       int64
 		LeaseMs     int64             `json:"lease_ms"`
@@ -506,6 +521,9 @@ func (c *Client) claimed(got *answer, scope, key string, sent time.Duration) (*C
 		validUntil: sent + time.Duration(members.ValidForMs)*time.Millisecond, steps: map[string]json.RawMessage{}}
 	for name, result := range members.Steps {
 		claim.steps[name] = result
+	}
+	if strings.HasPrefix(members.Claim, "01") && len(members.Claim) > 34 { // Its version, and then its owner.
+		claim.storedKey, claim.owner = members.StoredKey, members.Claim[2:34]
 	}
 	claim.lost, claim.lose = context.WithCancelCause(context.Background())
 	return claim, nil

@@ -38,6 +38,13 @@ type Claim struct {
 	lose   context.CancelCauseFunc
 	lost   context.Context // Done with ErrClaimLost as its cause.
 
+	// Of Commit.
+	isOfWork         bool // Of Func or Call: its result is JSON.
+	storedKey, owner string
+	retention        time.Duration
+	maxDuration      time.Duration
+	inDoubt          []byte // The result of a transaction that may have been committed.
+
 	mutex      sync.Mutex
 	validUntil time.Duration // Of uptime().
 	steps      map[string]json.RawMessage
@@ -89,6 +96,12 @@ func (c *Claim) renew(ctx context.Context, note string, timeout time.Duration) e
 	return refused(got, fmt.Sprintf("the claim of %q is not renewed", c.Key))
 }
 
+func (c *Claim) startRenewing() {
+	var renewing context.Context
+	renewing, c.stop = context.WithCancel(context.Background())
+	go c.keepRenewed(renewing, c.maxDuration)
+}
+
 func (c *Claim) keepRenewed(ctx context.Context, maxDuration time.Duration) {
 	following, until := c.lease/3, uptime()+maxDuration
 	for sleep(ctx, following) == nil {
@@ -100,12 +113,14 @@ func (c *Claim) keepRenewed(ctx context.Context, maxDuration time.Duration) {
 		following = c.lease / 3
 		var none *unreachable
 		switch {
+		case ctx.Err() != nil:
+			return
 		case errors.Is(err, ErrClaimLost):
 			c.lose(err)
 			return
 		case errors.As(err, &none):
 			following = min(c.lease/20, time.Second)
-		case err != nil && ctx.Err() == nil:
+		case err != nil:
 			c.client.warn(err.Error())
 		}
 	}
@@ -177,6 +192,9 @@ func (c *Claim) persist(ctx context.Context, method, word string, body []byte, c
 	}
 }
 
+// The transaction that was in doubt has been committed.
+var errCommitted = errors.New("once: the transaction was committed")
+
 func (c *Claim) begin() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -207,6 +225,9 @@ func (c *Claim) finish(ctx context.Context, word string, body []byte, content st
 		_, detail := got.problem()
 		return nil, fail(ErrTooLarge, "%s", detail)
 	case got.status == 409:
+		if word, _ := got.problem(); word == "already-finished" && c.inDoubt != nil {
+			return nil, errCommitted
+		}
 		return nil, c.errLost()
 	}
 	return nil, refused(got, fmt.Sprintf("the work of %q ran, and its end is not recorded", c.Key))

@@ -38,6 +38,8 @@ type Config struct {
 	Program   string        // Default: ONCE_PROGRAM, else `once` on PATH.
 	Timeout   time.Duration // How long an unreachable server is tried again before a call fails. Default: 10 s.
 	Holder    string        // Who has the claims, for people. Default: the process's number.
+	// Schema is the PostgreSQL store's, for Commit. Default: once.
+	Schema string
 	// Warn is called with what a caller cannot see: a result that was not kept, an end that was not recorded. Default:
 	// standard error.
 	Warn func(message string)
@@ -54,6 +56,7 @@ type Client struct {
 	timeout   time.Duration
 	holder    string
 	warn      func(string)
+	schema    string // Quoted.
 
 	mutex  sync.Mutex
 	socket string          // Of the server that was started on demand.
@@ -78,6 +81,10 @@ func New(config Config) (*Client, error) {
 	if client.holder == "" {
 		client.holder = fmt.Sprintf("pid %d", os.Getpid())
 	}
+	if config.Schema == "" {
+		config.Schema = "once"
+	}
+	client.schema = `"` + strings.ReplaceAll(config.Schema, `"`, `""`) + `"`
 	if client.warn == nil {
 		client.warn = func(message string) { fmt.Fprintln(os.Stderr, "once: "+message) }
 	}
