@@ -25,13 +25,12 @@ struct AdminOptions {
   std::optional<std::uint32_t> only_user = {};  // Of a Unix socket: other users' connections are closed at once.
   // Of a Unix socket: http::Request::principal is "UID:PID" of the client, as the kernel knows it, and not its address.
   bool names_processes = false;
-  std::optional<int> socket = {};  // A listening socket in place of `listen`, from now on the server's.
-  // As the members of ProxyOptions. With client_ca_file, http::Request::principal is the name of the client's
-  // certificate, and not its address: its subject as RFC 4514 writes it or, without one, "URI:" and its only URI.
-  // Empty: it has neither.
-  std::optional<Certificate> certificate = {};
+  std::optional<int> socket = {};               // A listening socket in place of `listen`, from now on the server's.
+  std::optional<Certificate> certificate = {};  // As ProxyOptions::certificate. Empty: no TLS.
+  // As ProxyOptions::client_ca_file. http::Request::principal then is the name of the client's certificate, and not its
+  // address: its subject as RFC 4514 writes it or, without one, "URI:" and its only URI. Empty: it has neither.
   std::string client_ca_file = {};
-  std::function<void(std::string_view)> on_notice = {};
+  std::function<void(std::string_view)> on_notice = {};  // As ProxyOptions::on_notice: handshakes that failed.
   std::chrono::milliseconds idle{0};          // How long a connection is kept for its next request. 0: each has one.
   std::size_t most_connections = 64;          // Further ones take the place of those without a complete request.
   std::function<std::string()> metrics = {};  // The page /metrics. Required.
