@@ -336,10 +336,10 @@ function(once_fuzz name)
   endif()
   once_program(fuzz_${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} DIRECTORY fuzz)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
-  if(NOT TARGET fuzz_targets)
-    add_custom_target(fuzz_targets)
+  if(NOT TARGET all_fuzz_targets)
+    add_custom_target(all_fuzz_targets)
   endif()
-  add_dependencies(fuzz_targets fuzz_${name})
+  add_dependencies(all_fuzz_targets fuzz_${name})
 endfunction()
 
 # once_finish(): the files that find_package(once) reads, and the target once_libraries. Called once, after all components.
