@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <memory>
@@ -69,17 +67,6 @@ struct OnDemand {
   Millis idle;
   Starting& starting;
 };
-
-// The next one. 0: none came within `limit`, of which 0 is none.
-int next_signal(const sigset_t& signals, Millis limit) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-  const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(limit - seconds).count()};
-  for (;;) {
-    const int signal = sigtimedwait(&signals, nullptr, limit == Millis{0} ? nullptr : &time);
-    if (signal > 0) return signal;
-    if (errno == EAGAIN) return 0;
-  }
-}
 
 int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   Entrance entrance(on_demand == nullptr ? flags.entrance

@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -65,17 +64,6 @@ bool fails_open(const http::Routes& rules) {
   };
   return does(rules.otherwise) ||
          std::ranges::any_of(rules.routes, [&](const http::Route& route) { return does(route.options); });
-}
-
-// The next one. 0: none came within `limit`, of which 0 is none.
-int next_signal(const sigset_t& signals, Millis limit) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-  const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(limit - seconds).count()};
-  for (;;) {
-    const int signal = sigtimedwait(&signals, nullptr, limit == Millis{0} ? nullptr : &time);
-    if (signal > 0) return signal;
-    if (errno == EAGAIN) return 0;
-  }
 }
 
 // False: the time was over, or another signal to end came.

@@ -52,6 +52,8 @@ class Signals {
 // Ignores SIGPIPE, and blocks SIGTERM, SIGINT and `more` for the whole process: for sigwait() or a signalfd. For
 // services, before any other thread.
 sigset_t block_end_signals(std::initializer_list<int> more);
+// Waits for the next of the blocked signals. 0: none came within `limit`, of which 0 is none.
+int next_signal(const sigset_t& signals, Millis limit);
 
 // Wakes a poll() from another thread.
 class Wakeup {
