@@ -99,14 +99,25 @@ void SharedLoop::help(Waiting& waiting) noexcept {
 }
 
 void SharedLoop::run(Waiting& waiting) noexcept {
-  arrive();
+  take_work();
   if (waiting.start_running()) {
     while (!waiting.over()) {
+      const WakesAfter completions;
       if (closed_) shut();
       if (waiting.over() || !run_one()) break;
     }
   }
   waiting.stop_running();
+}
+
+void SharedLoop::take_work() noexcept {
+  const WakesAfter completions;
+  arrive();
+}
+
+bool SharedLoop::run_next() noexcept {
+  const WakesAfter completions;
+  return run_one();
 }
 
 void SharedLoop::leave(Waiting& waiting) noexcept {
@@ -172,18 +183,19 @@ void SharedLoop::work() noexcept {
     own.has_turn_ = true;
     const bool closing = closed_;
     lock.unlock();
-    arrive();
+    take_work();
     if (closing) {
       shut();
-      while (run_one()) {
+      while (run_next()) {
       }
     } else {
+      const WakesAfter completions;
       run_ready();
     }
     lock.lock();
     while (!closing && !closed_ && busy()) {
       lock.unlock();
-      run_one();
+      run_next();
       lock.lock();
     }
     own.has_turn_ = false;

@@ -95,6 +95,8 @@ class SharedLoop : public std::enable_shared_from_this<SharedLoop> {
                                         // turn.
   void leave(Waiting& waiting) noexcept;  // Gives the turn up.
   void work() noexcept;                   // The loop's own thread.
+  void take_work() noexcept;              // arrive().
+  bool run_next() noexcept;               // run_one().
   const void* call_one() noexcept;        // Gives one sleeper the turn. Returns what Waiting::call() does.
   void forget(Waiting& waiting) noexcept;
 

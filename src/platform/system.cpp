@@ -18,6 +18,7 @@
 
 #include "platform/forks.hpp"
 #include "platform/thread.hpp"
+#include "platform/wait.hpp"
 
 namespace once {
 
@@ -147,8 +148,11 @@ class SystemTimers final : public Timers {
       auto node = state.queue.extract(first);
       state.when.erase(node.key().second);
       lock.unlock();
-      node.mapped()();
-      node.mapped() = nullptr;  // Its content is destroyed outside the lock.
+      {
+        const WakesAfter completions;
+        node.mapped()();
+        node.mapped() = nullptr;  // Its content is destroyed outside the lock.
+      }
       lock.lock();
     }
   }

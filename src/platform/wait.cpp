@@ -6,9 +6,22 @@
 
 #include <utility>
 
+#include "platform/forks.hpp"
 #include "platform/shared_loop.hpp"
 
 namespace once {
+
+// The threads of the parent do not exist in the child, and their loops may be in any state.
+void WakesAfter::wake() noexcept {
+  Waiting* waiting = std::exchange(first_, nullptr);
+  end_ = &first_;
+  if (forks() != forks_) return;
+  while (waiting != nullptr) {
+    Waiting* const next = waiting->next_to_wake_;
+    waiting->end_now();
+    waiting = next;
+  }
+}
 
 // A plain futex: with a mutex and a condition variable, waker and sleeper would also meet at the mutex (futex(2)). The
 // sleeper may have gone already. Then another object at this address gets a spurious wake, which futexes allow.
@@ -30,6 +43,8 @@ void Waiting::set_loop(std::shared_ptr<SharedLoop> loop) noexcept {
 void Waiting::wait() noexcept {
   beginning_ = false;
   if (over()) return;
+  // A completion that blocks must not keep others waiting.
+  for (WakesAfter* at = WakesAfter::innermost_; at != nullptr; at = at->outer_) at->wake();
   if (Waiting* const running = with_turn(outer_)) {
     // A completion that blocks: only this thread can run that loop until it returns.
     set_loop(running->loop_);
@@ -47,6 +62,14 @@ void Waiting::end() noexcept {
     over_at_once_ = beginning_;
     return;
   }
+  WakesAfter* const later = WakesAfter::innermost_;
+  if (later == nullptr) return end_now();
+  if (later->first_ == nullptr) later->forks_ = forks();
+  *later->end_ = this;
+  later->end_ = &next_to_wake_;
+}
+
+void Waiting::end_now() noexcept {
   const void* const address = &state_;
   std::uint32_t seen = state_.load(std::memory_order_acquire);
   while (true) {

@@ -16,6 +16,35 @@
 namespace once {
 
 class SharedLoop;
+class Waiting;
+
+// While the newest one of a thread exists, the thread's calls of Waiting::end() for other threads are kept back. Put it
+// around completions: who waits for one returns once all that the completions held is gone. Otherwise a caller that
+// then destroys its engine would leave the last reference to the thread that has woken it, and the store would end some
+// time later: after the caller has copied its file, or unloaded this code. It also lets a group finish before the woken
+// threads compete with it for the processor.
+class WakesAfter {
+ public:
+  WakesAfter() noexcept : outer_(std::exchange(innermost_, this)) {}
+  WakesAfter(const WakesAfter&) = delete;
+  WakesAfter& operator=(const WakesAfter&) = delete;
+  ~WakesAfter() {
+    if (first_ != nullptr) wake();
+    innermost_ = outer_;
+  }
+
+ private:
+  friend class Waiting;
+
+  void wake() noexcept;  // All so far, unless a completion has forked and this is the child.
+
+  static inline constinit thread_local WakesAfter* innermost_ = nullptr;
+
+  WakesAfter* const outer_;
+  Waiting* first_ = nullptr;
+  Waiting** end_ = &first_;
+  unsigned forks_ = 0;  // When the first one was kept back.
+};
 
 // One thread and the completion that it waits for. It sleeps until another thread calls end(), or runs the loop that
 // brings the answer (platform/shared_loop.hpp) until then. Made, used and destroyed by that thread. They nest if a
@@ -29,7 +58,8 @@ class Waiting {
 
   void wait() noexcept;  // Returns after end(). Call it once.
 
-  // Called once, from any thread. Afterwards the waiting thread may return and destroy this object at any time.
+  // Called once, from any thread. Afterwards the waiting thread may return and destroy this object at any time: as soon
+  // as the calling thread's WakesAfter ends, if it has one.
   void end() noexcept;
 
   // This thread's newest one that still exists, or null.
@@ -41,6 +71,9 @@ class Waiting {
 
  private:
   friend class SharedLoop;
+  friend class WakesAfter;
+
+  void end_now() noexcept;
 
   // Why a sleeping thread is woken: its answer is there, or it has the turn to run the loop.
   static constexpr std::uint32_t over_bit = 1;
@@ -79,9 +112,10 @@ class Waiting {
   // The first loop that got the operation. Written by the waiting thread, but not while it runs.
   std::shared_ptr<SharedLoop> loop_;
   int cancel_state_ = PTHREAD_CANCEL_ENABLE;  // The thread's, before set_loop().
-  // These two are written by the waiting thread, or under the loop's mutex while it sleeps.
-  bool has_turn_ = false;    // At loop_.
-  Waiting* next_ = nullptr;  // Of those asleep.
+  // The next two are written by the waiting thread, or under the loop's mutex while it sleeps.
+  bool has_turn_ = false;            // At loop_.
+  Waiting* next_ = nullptr;          // Of those asleep.
+  Waiting* next_to_wake_ = nullptr;  // Of a WakesAfter.
 };
 
 // start(done) begins an asynchronous operation that calls done(T) exactly once, from any thread, or before it returns.

@@ -181,5 +181,28 @@ TEST(EngineThreads, AStoreMayGoOnItsOwnThread) {
   std::filesystem::remove_all(directory);
 }
 
+// Who has an answer may destroy the engine, then move the file or unload the code.
+TEST(EngineThreads, AStoreEndsWithItsEngine) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "once-engine-XXXXXX").string();
+  const std::string directory = mkdtemp(pattern.data());
+  const auto open_files = [&directory] {
+    int count = 0;
+    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code closed;  // This loop's own, for one.
+      if (std::filesystem::read_symlink(file, closed).string().starts_with(directory)) ++count;
+    }
+    return count;
+  };
+  for (int i = 0; i < 300; ++i) {
+    {
+      Engine engine({.store = stores::make_sqlite_store({.path = directory + "/once.db"}), .scope = "lifetime"});
+      EXPECT_EQ(engine.run("k" + std::to_string(i), "", [] { return std::string("done"); }).value(), "done");
+      EXPECT_GT(open_files(), 0);
+    }
+    EXPECT_EQ(open_files(), 0) << "in round " << i;
+  }
+  std::filesystem::remove_all(directory);
+}
+
 }  // namespace lifetime_test
 }  // namespace once::testing

@@ -1,6 +1,7 @@
 #include "platform/wait.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -59,6 +60,66 @@ TEST(Wait, ManySleepersAreEachWokenWithTheirOwn) {
   stop = true;
   completer.join();
   EXPECT_EQ(wrong, 0);
+}
+
+TEST(Wait, AWakeIsKeptBackUntilTheCompletionsAreGone) {
+  Callback<void(int)> first;
+  Callback<void(int)> second;
+  std::atomic<int> ready{0};
+  std::atomic<bool> gone{false};
+  std::atomic<int> too_early{0};
+  const auto waits = [&](Callback<void(int)>& its) {
+    const int got = wait_for<int>([&](Callback<void(int)> done) {
+      its = std::move(done);
+      ++ready;
+      ready.notify_one();
+    });
+    if (!gone) ++too_early;
+    return got;
+  };
+  std::vector<std::thread> sleepers;
+  sleepers.emplace_back([&] { EXPECT_EQ(waits(first), 1); });
+  sleepers.emplace_back([&] { EXPECT_EQ(waits(second), 2); });
+  for (int seen = 0; (seen = ready) < 2;) ready.wait(seen);
+  {
+    const WakesAfter completions;
+    first(1);
+    second(2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // A chance to be wrong.
+    gone = true;
+  }
+  for (std::thread& sleeper : sleepers) sleeper.join();
+  EXPECT_EQ(too_early, 0);
+}
+
+TEST(Wait, ACompletionThatWaitsKeepsNobodyBack) {
+  Callback<void(int)> first;
+  std::atomic<bool> ready{false};
+  std::atomic<bool> returned{false};
+  std::thread sleeper([&] {
+    wait_for<int>([&](Callback<void(int)> done) {
+      first = std::move(done);
+      ready = true;
+      ready.notify_one();
+    });
+    returned = true;
+    returned.notify_one();
+  });
+  ready.wait(false);
+  {
+    const WakesAfter completions;
+    const WakesAfter inner;
+    first(1);
+    std::thread other;
+    wait_for<int>([&](Callback<void(int)> done) {
+      other = std::thread([&returned, done = std::move(done)]() mutable {
+        returned.wait(false);  // It would never return.
+        done(1);
+      });
+    });
+    other.join();
+  }
+  sleeper.join();
 }
 
 }  // namespace wait_test

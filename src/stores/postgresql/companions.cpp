@@ -13,6 +13,7 @@
 #include <once/stores/postgresql_transaction.hpp>
 
 #include "platform/thread.hpp"
+#include "platform/wait.hpp"
 #include "stores/postgresql/schema_sql.hpp"
 #include "text/ascii.hpp"
 
@@ -482,12 +483,18 @@ struct Companions::State {
   bool stopped = false;
   bool watched = false;  // watch() runs.
 
+  static void complete(RequestPtr request) {
+    const WakesAfter completions;
+    request->done(std::move(request->reply));
+    request.reset();
+  }
+
   void fail_late(RequestPtr request) const {
     request->reply.error =
         Error{ErrorKind::unavailable,
               target.name() + ": not sent within " + std::to_string(options.operation_timeout.count()) +
                   " ms: the writes with companions before it take too long. Nothing was written"};
-    request->done(std::move(request->reply));
+    complete(std::move(request));
   }
 
   // Answers what waits at its deadline, while every other thread is in a user's function.
@@ -531,8 +538,7 @@ struct Companions::State {
         fail_late(std::move(request));
       } else {
         session.carry_out(*request);
-        request->done(std::move(request->reply));
-        request.reset();
+        complete(std::move(request));
       }
       lock.lock();
     }

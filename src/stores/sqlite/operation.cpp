@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "platform/forks.hpp"
+#include "platform/wait.hpp"
 
 namespace once::stores::sqlite {
 
@@ -11,6 +12,7 @@ namespace {
 
 // `forks_before`: when they were answered.
 void complete(Group& group, unsigned forks_before) {
+  const WakesAfter completions;
   for (OperationPtr& operation : group) {
     if (forks() != forks_before) return;
     operation->done(std::move(operation->answer));

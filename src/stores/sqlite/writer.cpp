@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "platform/wait.hpp"
+
 namespace once::stores::sqlite {
 
 namespace {
@@ -306,6 +308,7 @@ Answer Writer::carry_out(const Operation& operation) {
 
 // The cause of the failure affects all waiting operations.
 void Writer::fail_all(Group& group, ErrorKind kind, const std::string& message) {
+  const WakesAfter completions;
   take();
   while (!backlog_.empty()) {
     group.push_back(std::move(backlog_.front()));
@@ -327,6 +330,7 @@ void Writer::sweep_and_copy() {
 }
 
 void Writer::sweep_slice_once() {
+  const WakesAfter completions;
   if (sweeps_.empty() || !writing_.is_ready()) return;
   if (sweeps_.front()->kind == Operation::Kind::cut_log) return cut_log();
   if (sweeps_.front()->kind == Operation::Kind::act) return act();
