@@ -238,7 +238,7 @@ int once_main(int argc, char** argv) {
 }
 
 // SQLite maps the store's -shm file. If another program cuts it, to touch it raises SIGBUS. The store looks at its
-// length before each transaction; this is for the moments between (docs/decisions/mapped-files.md).
+// length before each transaction; this is for the moments between (docs/decisions/sqlite-disks.md).
 extern "C" void on_bus_error(int /*signal*/) {
   end_with(
       "a file that is mapped into memory was cut, or its disk is full or broken (SIGBUS); most likely the "

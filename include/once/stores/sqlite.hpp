@@ -119,7 +119,7 @@ struct SqliteOptions {
 // - unavailable: disk full, file-size limit, read-only, a failed read or write, or held by another program longer than
 //   busy_timeout. Also if the file was deleted or replaced while open: restart the program to use the new one.
 // - in_doubt: the sync of a commit failed. Reads show the state before it while any store has the file open, and
-//   nothing relies on data that may not be on the disk (docs/decisions/failed-syncs.md).
+//   nothing relies on data that may not be on the disk (docs/decisions/sqlite-disks.md).
 // - corrupt: SQLite found damage, or a row was edited by hand. The message names its key.
 //
 // Sizes. Records of up to 64 MiB; keys are any bytes.

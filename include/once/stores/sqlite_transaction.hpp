@@ -72,7 +72,7 @@ class SqliteWork final : public Companion {
 // - misuse: another store's, a wrong connection, a wrong order of calls, a fork.
 // - unavailable: the file is locked by another program for longer than busy_timeout; no space left; a failed write.
 // - in_doubt: commit() failed while it synced. The store shows the state before it, until the last program has closed
-//   the file; then it may show the commit (docs/decisions/failed-syncs.md). A later commit of any program settles that
+//   the file; then it may show the commit (docs/decisions/sqlite-disks.md). A later commit of any program settles that
 //   it did not take place.
 // - corrupt: SQLite found damage.
 //

@@ -33,7 +33,7 @@ class StoreFile {
   void check_identity() const;
 
   // SQLite maps <path>-shm while the file is open. If that was cut (as by truncate), to touch it would end the process
-  // by SIGBUS. Throws Exception(unavailable) before. docs/decisions/mapped-files.md
+  // by SIGBUS. Throws Exception(unavailable) before. docs/decisions/sqlite-disks.md
   void check_index() const;
 
   // Syncs the names in its directory. SQLite does it too, but ignores errors. Throws Exception(unavailable).

@@ -1,5 +1,5 @@
 // The writer's side of the file. Processes take turns, and everything that is read of the log is on the disk first
-// (docs/decisions/failed-syncs.md).
+// (docs/decisions/sqlite-disks.md).
 //
 // 1. A writes a commit to the log, and is killed before it syncs it.
 // 2. B opens the file. The kernel still has the pages, so for SQLite the commit is there.
