@@ -7,7 +7,7 @@
 //   unreachable, or a row that is not clear  an error; nothing is written
 //
 // Every write by which a claim begins comes after a look of the same call: the insert, and a replace() by another owner
-// (a takeover, a retry of a failure, a claim over an expired record). docs/decisions/fallback.md says why that is
+// (a takeover, a retry of a failure, a claim over an expired record). docs/decisions/import.md says why that is
 // enough, and for which old programs.
 #pragma once
 
