@@ -6,24 +6,58 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import stat
 import struct
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
-from ._wire import Unreachable
+from ._wire import Response, Unreachable
 
 START_TIMEOUT_S = 60.0  # Of `once serve --on-demand`, which may create a store.
 
 
+class Direct:
+    """An address that can be connected."""
+
+    token: Optional[Token] = None
+
+    @property
+    def authority(self) -> str:
+        return "once"
+
+    def shown(self) -> Optional[str]:
+        """The token for a request."""
+        return None if self.token is None else self.token.text()
+
+    def is_refused(self, response: Response, shown: Optional[str]) -> bool:
+        """Whether the server does not know this token, and the file has another one by now."""
+        return response.status == 401 and self.token is not None and shown is not None and self.token.is_renewed(shown)
+
+    def response(self, status: int, headers: Mapping[str, str], body: bytes) -> Response:
+        return Response(status, headers, body, self._advice(status) if status in (401, 403) else "")
+
+    def _advice(self, status: int) -> str:
+        return ""
+
+    def failed(self, error: Exception) -> Unreachable:
+        return Unreachable(f"no server at {self}: {error}")
+
+    def broken(self, error: Exception) -> Unreachable:
+        return Unreachable(f"the connection broke: {error}")
+
+
 @dataclass(frozen=True)
-class Unix:
+class Unix(Direct):
     path: str
     is_on_demand: bool = False
+
+    def __str__(self) -> str:
+        return self.path
 
     def require_trusted(self, connected: Any) -> None:
         """Of a socket that is connected. Another user's server would see every request, and could invent results."""
@@ -50,22 +84,115 @@ def distrust(peer: int, own: int, is_on_demand: bool, directory_owner: int, dire
     return f"belongs to user {peer}, and every user can write its directory: use one that only the server's user can write"
 
 
+class Token:
+    """What a file has. It is read at the first request, and again when the server does not know the token any more."""
+
+    def __init__(self, file: str):
+        self.file = file
+        self._text: Optional[str] = None
+
+    def text(self) -> str:
+        if self._text is None:
+            self._text = self._read()
+        return self._text
+
+    def is_renewed(self, refused: str) -> bool:
+        """Whether the file has another one than the server has refused."""
+        try:
+            self._text = self._read()
+        except Unreachable:  # It is just being replaced, perhaps.
+            return False
+        return self._text != refused
+
+    def _read(self) -> str:
+        try:
+            with open(self.file, encoding="ascii") as file:
+                token = file.read().strip()
+        except ValueError:  # A decoder's error has the bytes.
+            token = ""
+        except OSError as error:
+            raise Unreachable(f"cannot read the token file {self.file}: {error.strerror}", fatal=True) from error
+        if not token or not token.isprintable() or " " in token:
+            raise Unreachable(f"the token file {self.file} holds no token", fatal=True)
+        return token
+
+
+class Trust:
+    """How TLS is spoken: whom the client believes, and what it shows. Files that were replaced count for the next
+    connection."""
+
+    def __init__(self, ca_file: Optional[str], cert_file: Optional[str], key_file: Optional[str]):
+        self.ca_file, self.cert_file, self.key_file = ca_file, cert_file, key_file
+        self._made: Optional[Tuple[List[Tuple[int, int, int]], ssl.SSLContext]] = None
+
+    def context(self) -> ssl.SSLContext:
+        named = [file for file in (self.ca_file, self.cert_file, self.key_file) if file is not None]
+        try:
+            state = [(each.st_ino, each.st_size, each.st_mtime_ns) for each in map(os.stat, named)]
+            if self._made is None or self._made[0] != state:
+                self._made = state, self._make()
+            return self._made[1]
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError. None of them has a file's content.
+            raise Unreachable(f"cannot use {' and '.join(named) or 'TLS'}: {error}", fatal=True) from error
+
+    def _make(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # It verifies the certificate and the name.
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.ca_file is not None:
+            context.load_verify_locations(self.ca_file)
+        else:
+            context.load_default_certs()
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file, password=_no_password)
+        return context
+
+
+def _no_password() -> str:
+    """Without it OpenSSL would ask at the terminal."""
+    raise ValueError("the key is encrypted: name one without a password")
+
+
 @dataclass(frozen=True)
-class Tcp:
+class Tcp(Direct):
     host: str
     port: int
-    token_file: str
+    trust: Optional[Trust]  # None: plain HTTP, on a loopback address.
+    token: Optional[Token] = None  # None: a client certificate is shown.
 
-    def token(self) -> str:
-        """Read for each connection, so that a new token is used as soon as it is in the file."""
-        try:
-            with open(self.token_file, encoding="ascii") as file:
-                token = file.read().strip()
-        except (OSError, ValueError) as error:
-            raise Unreachable(f"cannot read the token file {self.token_file}: {error}", fatal=True) from error
-        if not token or not token.isprintable() or " " in token:
-            raise Unreachable(f"the token file {self.token_file} holds no token", fatal=True)
-        return token
+    def __str__(self) -> str:
+        return f"http{'' if self.trust is None else 's'}://{self.authority}"
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def _advice(self, status: int) -> str:
+        if status == 403:
+            return "ask who runs the server to allow this client claims"
+        if self.token is None:
+            return "this server wants a token: name its file in token_file= or ONCE_TOKEN_FILE"
+        return f"put a token that the server knows into {self.token.file}, which is read again then"
+
+    def failed(self, error: Exception) -> Unreachable:
+        """A certificate that is refused stays so: trying again soon is of no use."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"the certificate of {self} is not accepted: {error.verify_message.rstrip('.')}"
+            if error.verify_code in (18, 19, 20, 21):  # OpenSSL's numbers for an authority that is not known.
+                why += "; name its authority's file in ca_file= or ONCE_CA_FILE"
+            return Unreachable(why, fatal=True)
+        return self._refusal(error) or super().failed(error)
+
+    def broken(self, error: Exception) -> Unreachable:
+        """With TLS 1.3 a server looks at the client's certificate after the client's first request."""
+        return self._refusal(error) or super().broken(error)
+
+    def _refusal(self, error: Exception) -> Optional[Unreachable]:
+        reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
+        if "_ALERT_" not in reason or not ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+            return None
+        if self.trust is None or self.trust.cert_file is None:
+            return Unreachable(f"{self} wants a client certificate: name it in cert_file= and key_file=", fatal=True)
+        return Unreachable(f"{self} does not accept the client certificate in {self.trust.cert_file}: {reason}", fatal=True)
 
 
 @dataclass(frozen=True)
@@ -87,31 +214,52 @@ class OnDemand:
 Address = Union[Unix, Tcp, OnDemand]
 
 
+@dataclass(frozen=True)
+class Named:
+    """What the caller has named."""
+
+    server: Optional[str] = None
+    store: Optional[str] = None
+    token_file: Optional[str] = None
+    ca_file: Optional[str] = None
+    cert_file: Optional[str] = None
+    key_file: Optional[str] = None
+    program: Optional[str] = None
+
+    def refuse(self, names: str, why: str) -> None:
+        for name in names.split():
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name}= is {why}")
+
+
 class Where:
     """An address that is looked up when it is needed: the environment may be set after the import of a module."""
 
-    def __init__(self, server: Optional[str], store: Optional[str], token_file: Optional[str], program: Optional[str]):
-        self._arguments = (server, store, token_file, program)
+    def __init__(self, named: Named):
+        self._named = named
         self._address: Optional[Address] = None
-        self._is_named = server is not None or store is not None
-        if self._is_named:
-            self._address = resolve(*self._arguments)  # A mistake is reported where it is made.
+        if self._is_fixed():
+            self._address = resolve(named)  # A mistake is reported where it is made.
+
+    def _is_fixed(self) -> bool:
+        return self._named.server is not None or self._named.store is not None
 
     def forget(self) -> None:
-        if not self._is_named:
+        if not self._is_fixed():
             self._address = None
 
     def address(self) -> Address:
         if self._address is None:
             try:
-                self._address = resolve(*self._arguments)
+                self._address = resolve(self._named)
             except ValueError as error:
                 raise Unreachable(str(error), fatal=True) from error
         return self._address
 
 
-def resolve(server: Optional[str], store: Optional[str], token_file: Optional[str], program: Optional[str]) -> Address:
+def resolve(named: Named) -> Address:
     """What the arguments say; else ONCE_SERVER, else ONCE_STORE."""
+    server, store = named.server, named.store
     if server is not None and store is not None:
         raise ValueError("give server= or store=, not both: a server has a store of its own")
     if server is None and store is None:
@@ -119,33 +267,61 @@ def resolve(server: Optional[str], store: Optional[str], token_file: Optional[st
         if server is None:
             store = os.environ.get("ONCE_STORE") or None
     if server is not None:
-        return _server(server, token_file)
+        return _server(server, named)
     if store is None:
         raise ValueError(
             "no server and no store is named: give server='unix:/run/once/serve.sock' or store='sqlite:once.db', "
             "or set ONCE_SERVER or ONCE_STORE"
         )
-    if token_file is not None:
-        raise ValueError("token_file= is for a server on a loopback address")
-    return OnDemand(store, _find(program), _working_directory())
+    named.refuse("token_file ca_file cert_file key_file", "for a server at an address")
+    return OnDemand(store, _find(named.program), _working_directory())
 
 
-def _server(server: str, token_file: Optional[str]) -> Address:
+def _server(server: str, named: Named) -> Address:
     if server.startswith("unix:"):
         path = server[len("unix:"):]
         if not path:
             raise ValueError("the server 'unix:' names no socket")
-        if token_file is not None:
-            raise ValueError("token_file= is for a server on a loopback address: who may use a socket, its mode says")
+        named.refuse("token_file ca_file cert_file key_file", "for a server at an address: who may use a socket, its mode says")
         return Unix(os.path.abspath(path))
-    url = urlsplit(server)
-    host = "127.0.0.1" if url.hostname == "localhost" else url.hostname
-    if url.scheme != "http" or host not in ("127.0.0.1", "::1") or not url.port or url.path not in ("", "/") or url.query:
-        raise ValueError(f"the server '{server}' is neither unix:PATH nor http://127.0.0.1:PORT")
-    token_file = token_file or os.environ.get("ONCE_TOKEN_FILE") or None
-    if token_file is None:
-        raise ValueError(f"the server '{server}' needs a token: give token_file=, or set ONCE_TOKEN_FILE")
-    return Tcp(host, url.port, token_file)
+    if "@" in server:  # Not repeated: it may be a secret.
+        raise ValueError(
+            "the server's URL has a user or a token in it, where logs would show it: name a file with the token in "
+            "token_file= or ONCE_TOKEN_FILE"
+        )
+    try:
+        url = urlsplit(server)
+        scheme, host, port = url.scheme, url.hostname or "", url.port
+    except ValueError:
+        scheme, host, port = "", "", None
+    if scheme == "https":
+        port = port or 443
+    if scheme not in ("http", "https") or not host or not port or url.path not in ("", "/") or url.query or url.fragment:
+        shown = server.split("?")[0].split("#")[0]
+        raise ValueError(f"the server '{shown}' is none of unix:PATH, https://HOST:PORT and http://127.0.0.1:PORT")
+    if scheme == "http":
+        host = "127.0.0.1" if host == "localhost" else host
+        if host not in ("127.0.0.1", "::1"):
+            raise ValueError(
+                f"the server '{server}' would get the token and every result unencrypted, and anyone on the way could change "
+                "them: use https://, or http:// to 127.0.0.1"
+            )
+        named.refuse("ca_file cert_file key_file", "for https://")
+    if (named.cert_file is None) != (named.key_file is None):
+        raise ValueError("a client certificate needs both cert_file= and key_file=")
+    if named.cert_file is not None and named.token_file is not None:
+        raise ValueError("give token_file=, or cert_file= with key_file=, not both: a server takes one of them")
+    token: Optional[Token] = None
+    if named.cert_file is None:
+        token_file = named.token_file or os.environ.get("ONCE_TOKEN_FILE") or None
+        if token_file is None:
+            raise ValueError(f"the server '{server}' needs a token: give token_file=, or set ONCE_TOKEN_FILE")
+        token = Token(os.path.abspath(token_file))
+    if scheme == "http":
+        return Tcp(host, port, None, token)
+    ca_file = named.ca_file or os.environ.get("ONCE_CA_FILE") or None
+    files = (None if file is None else os.path.abspath(file) for file in (ca_file, named.cert_file, named.key_file))
+    return Tcp(host, port, Trust(*files), token)
 
 
 def _working_directory() -> Optional[str]:

@@ -15,19 +15,17 @@ MAX_IDLE = 16  # Connections that are kept for each loop.
 
 
 class Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, token: Optional[str]):
-        self.reader, self.writer, self.host, self.token = reader, writer, host, token
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: _address.Direct):
+        self.reader, self.writer, self.address = reader, writer, address
+        self.shown: Optional[str] = None  # The token of the last request.
         self.is_late = False
 
     @classmethod
-    async def open(cls, address: _address.Address, until: float) -> "Connection":
-        token: Optional[str] = None
-        host = "once"
+    async def open(cls, address: _address.Direct, until: float) -> "Connection":
         opening: Coroutine[Any, Any, Tuple[asyncio.StreamReader, asyncio.StreamWriter]]
         if isinstance(address, _address.Tcp):
-            token = address.token()
-            host = f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
-            opening = asyncio.open_connection(address.host, address.port, limit=MAX_HEAD_BYTES)
+            trust = None if address.trust is None else address.trust.context()
+            opening = asyncio.open_connection(address.host, address.port, limit=MAX_HEAD_BYTES, ssl=trust)
         else:
             assert isinstance(address, _address.Unix)
             opening = asyncio.open_unix_connection(address.path, limit=MAX_HEAD_BYTES)
@@ -43,14 +41,17 @@ class Connection:
                 except Unreachable:
                     writer.close()
                     raise
-        except OSError as error:
-            raise Unreachable(f"no server at {address}: {error}") from error
+        except (OSError, ValueError) as error:
+            raise address.failed(error) from error
         finally:
             task.cancel()
-        return cls(reader, writer, host, token)
+        return cls(reader, writer, address)
 
     def close(self) -> None:
-        self.writer.close()
+        if isinstance(self.address, _address.Tcp):
+            self.writer.transport.abort()  # To say good-bye in TLS takes longer than a loop may run.
+        else:
+            self.writer.close()
 
     def _expire(self) -> None:
         self.is_late = True
@@ -60,7 +61,8 @@ class Connection:
         # A timer that breaks the connection: asyncio.wait_for() costs a task, and may swallow a cancellation.
         timer = asyncio.get_running_loop().call_later(max(until - uptime(), 0), self._expire)
         try:
-            self.writer.write(send.encode(self.host, self.token))
+            self.shown = self.address.shown()
+            self.writer.write(send.encode(self.address.authority, self.shown))
             await self.writer.drain()
             head = await self.reader.readuntil(b"\r\n\r\n")
             status, headers, length, again = parse_head(head)
@@ -68,10 +70,10 @@ class Connection:
         except asyncio.LimitOverrunError as error:
             raise Unreachable("the answer's head is too large") from error
         except (asyncio.IncompleteReadError, OSError) as error:
-            raise Unreachable("the server did not answer in time" if self.is_late else f"the connection broke: {error}") from error
+            raise (Unreachable("the server did not answer in time") if self.is_late else self.address.broken(error)) from error
         finally:
             timer.cancel()
-        return Response(status, headers, body), again and not self.is_late
+        return self.address.response(status, headers, body), again and not self.is_late
 
 
 class Transport:
@@ -104,7 +106,7 @@ class Transport:
     async def _connect(self, until: float) -> Connection:
         address = self.where.address()
         if isinstance(address, _address.OnDemand):
-            address = await self._start(address, until)
+            return await Connection.open(await self._start(address, until), until)
         return await Connection.open(address, until)
 
     async def send(self, send: Send) -> Response:
@@ -118,7 +120,8 @@ class Transport:
             keep = False
             try:
                 response, keep = await connection.exchange(send, until)
-                return response
+                if not connection.address.is_refused(response, connection.shown) or uptime() >= until:
+                    return response
             except Unreachable:
                 if not is_kept or uptime() >= until:
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -17,31 +18,32 @@ MAX_IDLE = 16  # Connections that are kept.
 
 
 class Connection:
-    def __init__(self, address: _address.Address, until: float):
-        self.token: Optional[str] = None
+    def __init__(self, address: _address.Direct, until: float):
+        self.address = address
+        self.shown: Optional[str] = None  # The token of the last request.
         self.buffer = b""
-        if isinstance(address, _address.Tcp):
-            self.token = address.token()
-            self.host = f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            where: Any = (address.host, address.port)
-        else:
-            assert isinstance(address, _address.Unix)
-            self.host, family, where = "once", socket.AF_UNIX, address.path
+        trust: Optional[ssl.SSLContext] = None
         try:
-            self.socket = socket.socket(family, socket.SOCK_STREAM)
+            if isinstance(address, _address.Tcp):
+                trust = None if address.trust is None else address.trust.context()
+                self.socket = socket.create_connection((address.host, address.port), self._left(until))
+            else:
+                self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:  # Too many open files, perhaps for a moment only.
-            raise Unreachable(f"no socket: {error}") from error
+            raise address.failed(error) from error
         try:
-            if family != socket.AF_UNIX:
-                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._limit(until)
-            self.socket.connect(where)
-            if isinstance(address, _address.Unix):
+            if isinstance(address, _address.Tcp):
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if trust is not None:
+                    self.socket = trust.wrap_socket(self.socket, server_hostname=address.host)
+            else:
+                assert isinstance(address, _address.Unix)
+                self.socket.connect(address.path)
                 address.require_trusted(self.socket)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self.socket.close()
-            raise Unreachable(f"no server at {where}: {error}") from error
+            raise address.failed(error) from error
         except Unreachable:
             self.socket.close()
             raise
@@ -49,11 +51,15 @@ class Connection:
     def close(self) -> None:
         self.socket.close()
 
-    def _limit(self, until: float) -> None:
+    @staticmethod
+    def _left(until: float) -> float:
         left = until - uptime()
         if left <= 0:
             raise Unreachable("the server did not answer in time")
-        self.socket.settimeout(left)
+        return left
+
+    def _limit(self, until: float) -> None:
+        self.socket.settimeout(self._left(until))
 
     def _receive(self, until: float) -> None:
         self._limit(until)
@@ -66,7 +72,8 @@ class Connection:
         """The answer, and whether the connection can be used again."""
         try:
             self._limit(until)
-            self.socket.sendall(send.encode(self.host, self.token))
+            self.shown = self.address.shown()
+            self.socket.sendall(send.encode(self.address.authority, self.shown))
             while (end := self.buffer.find(b"\r\n\r\n")) < 0:
                 if len(self.buffer) > MAX_HEAD_BYTES:
                     raise Unreachable("the answer's head is too large")
@@ -78,9 +85,9 @@ class Connection:
         except socket.timeout as error:
             raise Unreachable("the server did not answer in time") from error
         except OSError as error:
-            raise Unreachable(f"the connection broke: {error}") from error
+            raise self.address.broken(error) from error
         body, self.buffer = self.buffer[:length], self.buffer[length:]
-        return Response(status, headers, body), again and not self.buffer
+        return self.address.response(status, headers, body), again and not self.buffer
 
 
 class Transport:
@@ -119,7 +126,7 @@ class Transport:
     def _connect(self, until: float) -> Connection:
         address = self.where.address()
         if isinstance(address, _address.OnDemand):
-            address = self._start(address, until)
+            return Connection(self._start(address, until), until)
         return Connection(address, until)
 
     def send(self, send: Send) -> Response:
@@ -133,7 +140,8 @@ class Transport:
             keep = False
             try:
                 response, keep = connection.exchange(send, until)
-                return response
+                if not connection.address.is_refused(response, connection.shown) or uptime() >= until:
+                    return response
             except Unreachable:
                 if not is_kept or uptime() >= until:
                     raise

@@ -494,10 +494,15 @@ if hasattr(os, "register_at_fork"):
 class Once:
     """A client of one `once serve`. One for a program, used by all its threads, loops and forked processes.
 
-    `server` is "unix:PATH", or "http://127.0.0.1:PORT" with `token_file`. With `store`, such as "sqlite:once.db", the
-    program `once` serves it on demand. Without both, ONCE_SERVER (with ONCE_TOKEN_FILE) or ONCE_STORE says it. Nothing
-    is connected before the first call. `timeout` is how long an unreachable server is tried again before a call
-    raises `Unavailable`.
+    `server` is "unix:PATH", "https://HOST:PORT", or "http://127.0.0.1:PORT" on this machine. With `store`, such as
+    "sqlite:once.db", the program `once` serves it on demand. Without both, ONCE_SERVER or ONCE_STORE says it. Nothing is
+    connected before the first call. `timeout` is how long an unreachable server is tried again before a call raises
+    `Unavailable`.
+
+    An address needs `token_file` (default: ONCE_TOKEN_FILE), a file with a token. It is read again when the server does
+    not know the token any more. With https, `cert_file` and `key_file` are a client certificate in place of the token, in
+    PEM. The server's certificate and its name are always verified: by `ca_file` (default: ONCE_CA_FILE), else by the
+    authorities of the system. A file that is replaced counts for the next connection.
     """
 
     def __init__(
@@ -506,11 +511,15 @@ class Once:
         *,
         server: Optional[str] = None,
         token_file: Optional[str] = None,
+        ca_file: Optional[str] = None,
+        cert_file: Optional[str] = None,
+        key_file: Optional[str] = None,
         program: Optional[str] = None,
         timeout: Duration = 10,
         holder: Optional[str] = None,
     ):
-        self._where = where = _address.Where(server, store, token_file, program)
+        self._where = where = _address.Where(
+            _address.Named(server, store, token_file, ca_file, cert_file, key_file, program))
         self._blocking = _blocking.Transport(where)
         self._aio = _aio.Transport(where)
         self._timeout_s = seconds(timeout, "timeout")

@@ -178,7 +178,8 @@ def stored(response: Response) -> Stored:
 def refused(response: Response, what: str) -> Refused:
     """`what` also says whether anything ran."""
     word, detail = response.problem()
-    return Refused(f"{what}: the server refused it: {response.status} {word}: {detail}", response.status, word)
+    advice = f"; {response.advice}" if response.advice else ""
+    return Refused(f"{what}: the server refused it: {response.status} {word}: {detail}{advice}", response.status, word)
 
 
 def renew(granted: Granted, timeout_s: float, note: str = "") -> Protocol[None]:

@@ -51,6 +51,7 @@ class Response:
     status: int
     headers: Mapping[str, str]  # Names in lower case.
     body: bytes
+    advice: str = ""  # What a person can do about it.
 
     @property
     def answer(self) -> str:
