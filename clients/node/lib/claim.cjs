@@ -20,7 +20,7 @@ const cut = (text, bytes) => {
 // `what` also says whether anything ran.
 function refused(answer, what) {
   const { word, detail } = answer.problem();
-  return new Refused(`${what}: the server refused it: ${answer.status} ${word}: ${detail}`, { status: answer.status, reason: word });
+  return new Refused(`${what}: the server refused it: ${answer.status} ${word}: ${detail}${answer.advised}`, { status: answer.status, reason: word });
 }
 
 class Claim {

@@ -96,10 +96,10 @@ class Once {
   #scopes = new Map();
 
   constructor(options = {}) {
-    const { timeout = 10_000, holder = `pid ${process.pid}`, server, store, tokenFile, program, ...unknown } =
+    const { timeout = 10_000, holder = `pid ${process.pid}`, server, store, tokenFile, caFile, certFile, keyFile, program, ...unknown } =
       typeof options === 'string' ? { store: options } : options;
     if (Object.keys(unknown).length > 0) throw new TypeError(`there is no option ${Object.keys(unknown).join(', ')}`);
-    this.#transport = new Transport({ server, store, tokenFile, program });
+    this.#transport = new Transport({ server, store, tokenFile, caFile, certFile, keyFile, program });
     this.#timeoutS = durationMs(timeout, 'timeout') / 1000;
     this.#holder = holder;
   }

@@ -8,12 +8,17 @@ export type Fate = 'release' | 'fail' | 'hold';
 export type KeyPart = string | number | bigint | Date;
 
 export interface OnceOptions {
-  /** 'unix:PATH', or 'http://127.0.0.1:PORT' with `tokenFile`. Default: ONCE_SERVER. */
+  /** 'unix:PATH', 'https://HOST:PORT', or 'http://127.0.0.1:PORT' on this machine. Default: ONCE_SERVER. */
   server?: string;
   /** A store, such as 'sqlite:once.db', that the program `once` serves on demand. Default: ONCE_STORE. */
   store?: string;
-  /** Default: ONCE_TOKEN_FILE. */
+  /** A file with the token, which an address needs. Read again when the server does not know it any more. Default: ONCE_TOKEN_FILE. */
   tokenFile?: string;
+  /** The authorities of the server's certificate, in PEM. Default: ONCE_CA_FILE, else those of the system. It is always verified. */
+  caFile?: string;
+  /** A client certificate in place of the token, in PEM, with `keyFile`. One that is replaced counts for the next connection. */
+  certFile?: string;
+  keyFile?: string;
   /** The program. Default: ONCE_PROGRAM, else `once` on PATH. */
   program?: string;
   /** How long an unreachable server is tried again before a call rejects. Default: 10 s. */

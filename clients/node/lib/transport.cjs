@@ -4,10 +4,18 @@
 const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
+const https = require('node:https');
 const path = require('node:path');
+const tls = require('node:tls');
 const { uptime } = require('./kernel.cjs');
 
 const MAX_BODY_BYTES = 64 * 1024 * 1024; // More than any record holds.
+// Where Linux systems keep the authorities that they believe: Debian, Fedora and RHEL, SUSE, Alpine. Node has others built in.
+const SYSTEM_CAS = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/ca-bundle.crt', '/etc/ssl/ca-bundle.pem', '/etc/ssl/cert.pem'];
+const UNKNOWN_AUTHORITY = [
+  'UNABLE_TO_GET_ISSUER_CERT', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+];
 const START_TIMEOUT_S = 60; // Of `once serve --on-demand`, which may create a store.
 
 // The request had no answer; it may have been carried out. `fatal`: trying again soon is of no use.
@@ -19,22 +27,29 @@ class Unreachable extends Error {
 }
 
 // What the options say; else ONCE_SERVER, else ONCE_STORE.
-function resolve({ server, store, tokenFile, program }) {
+function resolve(options) {
+  let { server, store } = options;
   if (server !== undefined && store !== undefined) throw new TypeError('give server or store, not both');
   if (server === undefined && store === undefined) {
     server = process.env.ONCE_SERVER || undefined;
     if (server === undefined) store = process.env.ONCE_STORE || undefined;
   }
-  if (server !== undefined) return ofServer(server, tokenFile);
+  if (server !== undefined) return ofServer(server, options);
   if (store === undefined) {
     throw new TypeError(
       "no server and no store is named: give { server: 'unix:/run/once/serve.sock' } or { store: 'sqlite:once.db' }, or " +
         'set ONCE_SERVER or ONCE_STORE',
     );
   }
-  let named = program || process.env.ONCE_PROGRAM || 'once';
+  refuse(options, ['tokenFile', 'caFile', 'certFile', 'keyFile'], 'for a server at an address');
+  let named = options.program || process.env.ONCE_PROGRAM || 'once';
   if (named.includes('/')) named = path.resolve(named);
   return { store, program: named, directory: workingDirectory() };
+}
+
+function refuse(options, names, why) {
+  const found = names.find((name) => options[name] !== undefined);
+  if (found !== undefined) throw new TypeError(`${found} is ${why}`);
 }
 
 function workingDirectory() {
@@ -45,10 +60,17 @@ function workingDirectory() {
   }
 }
 
-function ofServer(server, tokenFile) {
+function ofServer(server, options) {
   if (server.startsWith('unix:')) {
     if (server.length === 5) throw new TypeError("the server 'unix:' names no socket");
+    refuse(options, ['tokenFile', 'caFile', 'certFile', 'keyFile'], 'for a server at an address: who may use a socket, its mode says');
     return { socketPath: path.resolve(server.slice(5)) };
+  }
+  if (server.includes('@')) { // Not repeated: it may be a secret.
+    throw new TypeError(
+      "the server's URL has a user or a token in it, where logs would show it: name a file with the token in tokenFile or " +
+        'ONCE_TOKEN_FILE',
+    );
   }
   let url;
   try {
@@ -56,13 +78,111 @@ function ofServer(server, tokenFile) {
   } catch {
     url = undefined;
   }
-  const host = url && (url.hostname === 'localhost' ? '127.0.0.1' : url.hostname.replace(/^\[|\]$/g, ''));
-  if (!url || url.protocol !== 'http:' || !['127.0.0.1', '::1'].includes(host) || !url.port || url.pathname !== '/') {
-    throw new TypeError(`the server '${server}' is neither unix:PATH nor http://127.0.0.1:PORT`);
+  const isTls = url?.protocol === 'https:';
+  const port = Number(url?.port || (isTls ? 443 : 0));
+  if (!url || !(isTls || url.protocol === 'http:') || !url.hostname || !port || url.pathname !== '/' || url.search || url.hash) {
+    throw new TypeError(`the server '${server.split(/[?#]/)[0]}' is none of unix:PATH, https://HOST:PORT and http://127.0.0.1:PORT`);
   }
-  const file = tokenFile || process.env.ONCE_TOKEN_FILE;
-  if (!file) throw new TypeError(`the server '${server}' needs a token: give tokenFile, or set ONCE_TOKEN_FILE`);
-  return { host, port: Number(url.port), tokenFile: file };
+  let host = url.hostname.replace(/^\[|\]$/g, '');
+  if (!isTls) {
+    if (host === 'localhost') host = '127.0.0.1';
+    if (!['127.0.0.1', '::1'].includes(host)) {
+      throw new TypeError(
+        `the server '${server}' would get the token and every result unencrypted, and anyone on the way could change them: ` +
+          'use https://, or http:// to 127.0.0.1',
+      );
+    }
+    refuse(options, ['caFile', 'certFile', 'keyFile'], 'for https://');
+  }
+  const { certFile, keyFile } = options;
+  if ((certFile === undefined) !== (keyFile === undefined)) throw new TypeError('a client certificate needs both certFile and keyFile');
+  if (certFile !== undefined && options.tokenFile !== undefined) {
+    throw new TypeError('give tokenFile, or certFile with keyFile, not both: a server takes one of them');
+  }
+  const tokenFile = options.tokenFile || process.env.ONCE_TOKEN_FILE;
+  if (certFile === undefined && !tokenFile) {
+    throw new TypeError(`the server '${server}' needs a token: give tokenFile, or set ONCE_TOKEN_FILE`);
+  }
+  const caFile = options.caFile || process.env.ONCE_CA_FILE || undefined;
+  return {
+    host,
+    port,
+    authority: `${host.includes(':') ? `[${host}]` : host}:${port}`,
+    token: certFile === undefined ? new Token(path.resolve(tokenFile)) : undefined,
+    trust: isTls ? new Trust(caFile, certFile, keyFile) : undefined,
+  };
+}
+
+// What a file has. It is read at the first request, and again when the server does not know the token any more.
+class Token {
+  #text;
+
+  constructor(file) {
+    this.file = file;
+  }
+
+  text() {
+    return (this.#text ??= this.#read());
+  }
+
+  // Whether the file has another one than the server has refused.
+  isRenewed(refused) {
+    try {
+      this.#text = this.#read();
+    } catch {
+      return false; // It is just being replaced, perhaps.
+    }
+    return this.#text !== refused;
+  }
+
+  #read() {
+    let text;
+    try {
+      text = fs.readFileSync(this.file, 'latin1').trim();
+    } catch (error) {
+      throw new Unreachable(`cannot read the token file ${this.file}: ${error.code}`, true);
+    }
+    if (!/^[\x21-\x7e]+$/.test(text)) throw new Unreachable(`the token file ${this.file} holds no token`, true);
+    return text;
+  }
+}
+
+// How TLS is spoken: whom the client believes, and what it shows. Files that were replaced count for the next connection.
+class Trust {
+  #state;
+  #context;
+
+  constructor(...files) {
+    [this.caFile, this.certFile, this.keyFile] = files.map((file) => file && path.resolve(file));
+  }
+
+  context() {
+    const named = [this.caFile, this.certFile, this.keyFile].filter((file) => file !== undefined);
+    try {
+      const state = named.map((file) => fs.statSync(file)).map(({ ino, size, mtimeMs }) => `${ino} ${size} ${mtimeMs}`).join();
+      if (this.#state !== state) {
+        this.#context = this.#make();
+        this.#state = state;
+      }
+      return this.#context;
+    } catch (error) {
+      throw new Unreachable(`cannot use ${named.join(' and ') || 'TLS'}: ${error.message}`, true);
+    }
+  }
+
+  #make() {
+    const [cert, key] = [this.certFile, this.keyFile].map((file) => file && fs.readFileSync(file));
+    const ca = this.caFile === undefined ? systemAuthorities() : fs.readFileSync(this.caFile);
+    if (this.caFile !== undefined && !ca.includes('-----BEGIN ')) throw new TypeError('it has no certificate');
+    return tls.createSecureContext({ ca, cert, key, minVersion: 'TLSv1.2' });
+  }
+}
+
+// Undefined: those of Node.
+function systemAuthorities() {
+  const file = process.env.SSL_CERT_FILE || SYSTEM_CAS.find((one) => fs.existsSync(one));
+  const more = process.env.NODE_EXTRA_CA_CERTS;
+  return file && [file, ...(more ? [more] : [])].map((one) => fs.readFileSync(one));
 }
 
 // Another user's server would see every request, and could invent results. Node cannot ask a socket for its peer, so the
@@ -93,14 +213,19 @@ function requireTrusted({ socketPath, isOnDemand }) {
 class Transport {
   constructor(options) {
     this.options = options;
-    this.agent = new http.Agent({ keepAlive: true, maxFreeSockets: 16 });
+    this.agents = {};
     // A mistake is reported where it is made; what the environment names is looked up at the first call.
     if (options.server !== undefined || options.store !== undefined) this.address = resolve(options);
   }
 
   close() {
-    this.agent.destroy();
+    for (const agent of Object.values(this.agents)) agent.destroy();
     this.started = undefined;
+  }
+
+  // A TLS session that is resumed would not be verified again, so none is.
+  agent(isTls) {
+    return (this.agents[isTls] ??= new (isTls ? https : http).Agent({ keepAlive: true, maxFreeSockets: 16, maxCachedSessions: 0 }));
   }
 
   async connectable() {
@@ -119,33 +244,38 @@ class Transport {
   // `request` is { method, path, body, type }.
   async send(request, timeoutS, signal) {
     const until = uptime() + timeoutS;
-    for (let isKept = true; ; isKept = false) {
+    for (let isKept = true; ;) {
       const address = await this.connectable();
+      const shown = address.token?.text();
       try {
-        return await this.exchange(address, request, Math.max(until - uptime(), 0.001), signal, isKept);
+        const answer = await this.exchange(address, shown, request, Math.max(until - uptime(), 0.001), signal, isKept);
+        // The file may have another token by now.
+        if (answer.status !== 401 || !address.token?.isRenewed(shown) || uptime() >= until) return answer;
       } catch (error) {
         if (signal?.aborted) throw signal.reason;
         this.started = undefined; // The server that was started on demand may have ended.
         if (!(error instanceof Unreachable) || !isKept || !error.isOfKept || uptime() >= until) throw error;
-        // It was idle, and the server may have closed it. Every request may be repeated.
+        isKept = false; // It was idle, and the server may have closed it. Every request may be repeated.
       }
     }
   }
 
-  async exchange(address, { method, path: target, body, type }, timeoutS, signal, isKept) {
+  async exchange(address, shown, { method, path: target, body, type }, timeoutS, signal, isKept) {
     if (address.socketPath !== undefined) requireTrusted(address);
     const headers = { 'Content-Length': body?.length ?? 0 };
     if (body !== undefined) headers['Content-Type'] = type;
-    if (address.tokenFile !== undefined) headers.Authorization = `Bearer ${token(address.tokenFile)}`;
-    const { socketPath, host, port } = address;
+    if (shown !== undefined) headers.Authorization = `Bearer ${shown}`;
+    const { socketPath, host, port, trust } = address;
+    // Said here, because variables of the environment switch it off elsewhere.
+    const secure = trust && { secureContext: trust.context(), rejectUnauthorized: true, checkServerIdentity: tls.checkServerIdentity };
     return new Promise((resolvePromise, reject) => {
-      const call = http.request({
-        method, path: target, headers, socketPath, host, port, setHost: false,
-        agent: isKept ? this.agent : false,
+      const call = (trust ? https : http).request({
+        method, path: target, headers, socketPath, host, port, autoSelectFamily: true, ...secure, setHost: false,
+        agent: isKept ? this.agent(trust !== undefined) : false,
       });
-      call.setHeader('Host', socketPath === undefined ? `${host.includes(':') ? `[${host}]` : host}:${port}` : 'once');
+      call.setHeader('Host', address.authority ?? 'once');
       const fail = (error) => {
-        const failed = error instanceof Unreachable ? error : new Unreachable(`the connection broke: ${error.message}`);
+        const failed = error instanceof Unreachable ? error : broken(address, error, call.socket?.authorizationError);
         failed.isOfKept = call.reusedSocket;
         settle();
         reject(failed);
@@ -170,7 +300,7 @@ class Transport {
         response.on('end', () => {
           if (!response.complete) return fail(new Unreachable('the connection broke in the answer'));
           settle();
-          resolvePromise(new Answer(response.statusCode, response.headers, Buffer.concat(parts)));
+          resolvePromise(new Answer(response.statusCode, response.headers, Buffer.concat(parts), advice(address, response.statusCode)));
         });
       });
       call.end(body);
@@ -178,21 +308,32 @@ class Transport {
   }
 }
 
-// Read for each request, so that a new token is used as soon as it is in the file.
-function token(file) {
-  let text;
-  try {
-    text = fs.readFileSync(file, 'latin1').trim();
-  } catch (error) {
-    throw new Unreachable(`cannot read the token file ${file}: ${error.message}`, true);
+// A certificate that is refused stays so: trying again soon is of no use.
+function broken({ authority, trust }, error, unauthorized) {
+  if (unauthorized) {
+    const help = UNKNOWN_AUTHORITY.includes(error.code) ? "; name its authority's file in caFile or ONCE_CA_FILE" : '';
+    return new Unreachable(`the certificate of https://${authority} is not accepted: ${error.message}${help}`, true);
   }
-  if (!/^[\x21-\x7e]+$/.test(text)) throw new Unreachable(`the token file ${file} holds no token`, true);
-  return text;
+  if (trust && /_ALERT_.*CERTIFICATE|_ALERT_UNKNOWN_CA/.test(error.code)) {
+    return new Unreachable(
+      trust.certFile === undefined ? `https://${authority} wants a client certificate: name it in certFile and keyFile`
+        : `https://${authority} does not accept the client certificate in ${trust.certFile}: ${error.code}`, true,
+    );
+  }
+  return new Unreachable(`the connection broke: ${error.message}`);
+}
+
+// What a person can do about a response of 401 or 403.
+function advice({ authority, token }, status) {
+  if (authority === undefined || ![401, 403].includes(status)) return '';
+  if (status === 403) return '; ask who runs the server to allow this client claims';
+  if (token === undefined) return '; this server wants a token: name its file in tokenFile or ONCE_TOKEN_FILE';
+  return `; put a token that the server knows into ${token.file}, which is read again then`;
 }
 
 class Answer {
-  constructor(status, headers, body) {
-    Object.assign(this, { status, headers, body });
+  constructor(status, headers, body, advised) {
+    Object.assign(this, { status, headers, body, advised });
     this.word = headers['once-answer'] ?? '';
     this.type = headers['content-type'] ?? '';
   }
