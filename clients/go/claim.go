@@ -342,7 +342,7 @@ func Step[T any](ctx context.Context, claim *Claim, name string, fn func(context
 // refused says in what also whether anything ran.
 func refused(got *answer, what string) error {
 	word, detail := got.problem()
-	err := fail(ErrRefused, "%s: the server refused it: %d %s: %s", what, got.status, word, detail)
+	err := fail(ErrRefused, "%s: the server refused it: %d %s: %s%s", what, got.status, word, detail, got.advice)
 	err.Status = got.status
 	return err
 }

@@ -14,7 +14,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,12 +31,21 @@ const (
 
 // Config says where the server is. Server and Store exclude each other; without both, ONCE_SERVER or ONCE_STORE says it.
 type Config struct {
-	Server    string        // "unix:PATH", or "http://127.0.0.1:PORT" with TokenFile.
-	TokenFile string        // Default: ONCE_TOKEN_FILE.
-	Store     string        // A store, such as "sqlite:once.db", that the program `once` serves on demand.
-	Program   string        // Default: ONCE_PROGRAM, else `once` on PATH.
-	Timeout   time.Duration // How long an unreachable server is tried again before a call fails. Default: 10 s.
-	Holder    string        // Who has the claims, for people. Default: the process's number.
+	Server string // "unix:PATH", "https://HOST:PORT", or "http://127.0.0.1:PORT" on this machine.
+	// TokenFile has the token that an address needs. It is read again when the server does not know the token any more.
+	// Default: ONCE_TOKEN_FILE.
+	TokenFile string
+	// CAFile has the authorities of the server's certificate, in PEM. The certificate and its name are always verified.
+	// Default: ONCE_CA_FILE, else those of the system.
+	CAFile string
+	// CertFile and KeyFile are a client certificate in place of the token, in PEM. Those that are replaced count for the
+	// next connection, as CAFile does.
+	CertFile, KeyFile string
+
+	Store   string        // A store, such as "sqlite:once.db", that the program `once` serves on demand.
+	Program string        // Default: ONCE_PROGRAM, else `once` on PATH.
+	Timeout time.Duration // How long an unreachable server is tried again before a call fails. Default: 10 s.
+	Holder  string        // Who has the claims, for people. Default: the process's number.
 	// Schema is the PostgreSQL store's, for Commit. Default: once.
 	Schema string
 	// Warn is called with what a caller cannot see: a result that was not kept, an end that was not recorded. Default:
@@ -49,7 +57,7 @@ type Config struct {
 type Client struct {
 	http      *http.Client
 	base      string
-	tokenFile string
+	address   *address // Nil on a Unix socket.
 	store     string
 	directory string // From which the store is seen, whatever the process changes to.
 	program   string
@@ -93,6 +101,9 @@ func New(config Config) (*Client, error) {
 	client.base = "http://once"
 	switch {
 	case config.Store != "":
+		if err := config.needsNone(""); err != nil {
+			return nil, err
+		}
 		client.store = config.Store
 		client.directory = workingDirectory()
 		client.program = config.Program
@@ -111,6 +122,9 @@ func New(config Config) (*Client, error) {
 		}
 		transport.DialContext = client.dialOnDemand
 	case strings.HasPrefix(config.Server, "unix:") && len(config.Server) > len("unix:"):
+		if err := config.needsNone(": who may use a socket, its mode says"); err != nil {
+			return nil, err
+		}
 		path, err := filepath.Abs(strings.TrimPrefix(config.Server, "unix:"))
 		if err != nil {
 			return nil, err
@@ -121,25 +135,14 @@ func New(config Config) (*Client, error) {
 	case config.Server == "":
 		return nil, errors.New("once: no server and no store is named: set Server to unix:/run/once/serve.sock, or Store to sqlite:once.db, or ONCE_SERVER or ONCE_STORE")
 	default:
-		at, err := url.Parse(config.Server)
-		if err != nil || at.Scheme != "http" || at.Port() == "" || strings.Trim(at.Path, "/") != "" || !isLoopback(at.Hostname()) {
-			return nil, fmt.Errorf("once: the server %q is neither unix:PATH nor http://127.0.0.1:PORT", config.Server)
+		at, err := newAddress(config)
+		if err != nil {
+			return nil, err
 		}
-		client.tokenFile = config.TokenFile
-		if client.tokenFile == "" {
-			client.tokenFile = os.Getenv("ONCE_TOKEN_FILE")
-		}
-		if client.tokenFile == "" {
-			return nil, fmt.Errorf("once: the server %q needs a token: set TokenFile or ONCE_TOKEN_FILE", config.Server)
-		}
-		client.base = "http://" + at.Host
+		client.address, client.base = at, at.url
+		transport.DialTLSContext = at.dialTLS
 	}
 	return client, nil
-}
-
-func isLoopback(host string) bool {
-	address := net.ParseIP(host)
-	return host == "localhost" || (address != nil && address.IsLoopback())
 }
 
 // Close closes idle connections.
@@ -235,6 +238,7 @@ type answer struct {
 	content string // Content-Type.
 	retry   string // Retry-After.
 	body    []byte
+	advice  string // What a person can do about it.
 }
 
 // problem returns its word and its detail; the word is empty if it is no problem of once.
@@ -272,7 +276,39 @@ func (a *answer) json(into any) error {
 func (c *Client) send(ctx context.Context, method, path string, body []byte, content string, timeout time.Duration) (*answer, error) {
 	limited, cancel := context.WithTimeout(ctx, max(timeout, time.Millisecond))
 	defer cancel()
-	request, err := http.NewRequestWithContext(limited, method, c.base, bytes.NewReader(body))
+	for {
+		shown := ""
+		if c.address != nil && c.address.token != nil {
+			text, err := c.address.token.get()
+			if err != nil {
+				return nil, err
+			}
+			shown = text
+		}
+		got, err := c.exchange(limited, method, path, body, content, shown)
+		if err == nil {
+			// The file may have another token by now.
+			if got.status != 401 || shown == "" || limited.Err() != nil || !c.address.token.isRenewed(shown) {
+				return got, nil
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var known *unreachable
+		if errors.As(err, &known) {
+			return nil, known
+		}
+		if c.address != nil {
+			return nil, c.address.broken(err)
+		}
+		return nil, &unreachable{message: err.Error()}
+	}
+}
+
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte, content, shown string) (*answer, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.base, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -282,31 +318,22 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, con
 	} else {
 		request.Header.Set("Content-Type", content)
 	}
-	if c.tokenFile != "" { // Read for each request, so that a new token is used as soon as it is in the file.
-		token, err := os.ReadFile(c.tokenFile)
-		if err != nil {
-			return nil, &unreachable{message: err.Error(), fatal: true}
-		}
-		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	if shown != "" {
+		request.Header.Set("Authorization", "Bearer "+shown)
 	}
 	request.Header["X-Idempotency-Key"] = nil // For net/http: it may be repeated on a new connection. Not sent.
 	response, err := c.http.Do(request)
-	if err == nil {
-		defer response.Body.Close()
-		got := &answer{status: response.StatusCode, word: response.Header.Get("Once-Answer"),
-			content: response.Header.Get("Content-Type"), retry: response.Header.Get("Retry-After")}
-		if got.body, err = io.ReadAll(io.LimitReader(response.Body, maxBodyBytes)); err == nil {
-			return got, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	defer response.Body.Close()
+	got := &answer{status: response.StatusCode, word: response.Header.Get("Once-Answer"),
+		content: response.Header.Get("Content-Type"), retry: response.Header.Get("Retry-After")}
+	if c.address != nil {
+		got.advice = c.address.advice(got.status)
 	}
-	var known *unreachable
-	if errors.As(err, &known) {
-		return nil, known
-	}
-	return nil, &unreachable{message: err.Error()}
+	got.body, err = io.ReadAll(io.LimitReader(response.Body, maxBodyBytes))
+	return got, err
 }
 
 // randomID is read from the kernel at this moment: a generator inside the process would draw the same in its copies.

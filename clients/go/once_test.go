@@ -9,6 +9,7 @@ import (
 	"math/big"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -225,6 +226,62 @@ func TestTextsThatAreNoUTF8AreRefused(t *testing.T) {
 	is(t, err, once.ErrKeyMissing)
 	if _, err = once.Call(ctx, client, "utf8", "a", json.RawMessage("\"\xff\""), work); err == nil {
 		t.Fatal("it is compared as another text")
+	}
+}
+
+func TestWhatNamesNoSafeServerIsRefused(t *testing.T) {
+	for _, one := range []struct {
+		config once.Config
+		wanted string
+	}{
+		{once.Config{Server: "http://db.internal:7117", TokenFile: "x"}, "unencrypted"},
+		{once.Config{Server: "http://0.0.0.0:7117", TokenFile: "x"}, "unencrypted"},
+		{once.Config{Server: "http://127.0.0.1.example:7117", TokenFile: "x"}, "unencrypted"},
+		{once.Config{Server: "https://db:7117"}, "needs a token"},
+		{once.Config{Server: "https://user:hush@db:7117", TokenFile: "x"}, "TokenFile or ONCE_TOKEN_FILE"},
+		{once.Config{Server: "https://hush@db", TokenFile: "x"}, "TokenFile or ONCE_TOKEN_FILE"},
+		{once.Config{Server: "https://db:7117?token=hush", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://db:7117/#hush", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://db:x/", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://db/v1", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "ftp://db:1", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "http://127.0.0.1", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://db", CertFile: "x"}, "both CertFile and KeyFile"},
+		{once.Config{Server: "https://db", TokenFile: "x", CertFile: "x", KeyFile: "x"}, "not both"},
+		{once.Config{Server: "http://127.0.0.1:1", TokenFile: "x", CAFile: "x"}, "for https:"},
+		{once.Config{Server: "unix:s", CAFile: "x"}, "at an address"},
+		{once.Config{Store: "sqlite:x.db", TokenFile: "x"}, "at an address"},
+	} {
+		_, err := once.New(one.config)
+		if err == nil || !strings.Contains(err.Error(), one.wanted) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%+v: %v", one.config, err)
+		}
+	}
+	for _, server := range []string{"https://db", "https://[::1]:7117/", "http://localhost:7117"} {
+		if _, err := once.New(once.Config{Server: server, TokenFile: "x"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestATokenIsNeverShown(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	client, err := once.New(once.Config{Server: "https://127.0.0.1:1", TokenFile: file, Timeout: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range [][2]string{{"hush hush", "holds no token"}, {"h\u00fcsh", "holds no token"}, {"", "holds no token"}, {"hush\n", "nothing was run"}} {
+		if err := os.WriteFile(file, []byte(one[0]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = once.Call(context.Background(), client, "shown", "a", nil, func(context.Context, *once.Claim) (int, error) { return 1, nil })
+		is(t, err, once.ErrUnavailable)
+		for _, shown := range []string{err.Error(), fmt.Sprintf("%+v %#v", err, err), fmt.Sprintf("%+v %#v", client, client)} {
+			if strings.Contains(shown, "hush") || !strings.Contains(err.Error(), one[1]) {
+				t.Errorf("%s", shown)
+			}
+		}
 	}
 }
 
