@@ -3,10 +3,14 @@
 PLAYER is a name in PLAYERS, or the command of another one. docs/write-a-client.md says what a player does.
 """
 import collections
+import contextlib
+import hashlib
+import http.client
 import json
 import os
 import pathlib
 import shlex
+import ssl
 import subprocess
 import sys
 import threading
@@ -16,6 +20,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "apps"))
 
 import harness  # noqa: E402
+from certificates import Authority  # noqa: E402
 from cutting_proxy import CuttingProxy  # noqa: E402
 
 # What each is started with, and what it cannot do of what cases need.
@@ -29,6 +34,7 @@ ABILITIES = {"cancel", "fork"}
 TRANSCRIPTS = json.loads((HERE / "transcripts.json").read_text())
 TIMEOUT_MS = 60_000  # Of a client: longer than a busy machine takes to start the server again.
 LEASE_MS = 60_000  # Longer than any case.
+TENANTS = ("blue", "red")
 
 
 class Player:
@@ -37,6 +43,8 @@ class Player:
     def __init__(self, case, name, connection):
         self.name = name
         env = {key: value for key, value in case.env.items() if not key.startswith("ONCE_")}
+        env.update(connection.get("env", {}))
+        connection = {key: value for key, value in connection.items() if key != "env"}
         with open(case.path(f"{name}.log"), "ab") as log:
             self.process = subprocess.Popen(list(map(os.fspath, COMMAND)), cwd=case.dir, env=env, stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, stderr=log)
@@ -84,20 +92,71 @@ class Player:
 
 
 class Transcripts(harness.Case):
-    def setUp(self):
-        super().setUp()
+    def set_up(self, case):
+        self.case = case
         self.server_socket = self.path("s")
-        self.server = None
+        self.server, self.port = None, 0
+        if "server" in case:
+            self.set_up_tls()
         self.start_server()
-        self.proxy = CuttingProxy(self.path("p"), self.server_socket)
-        self.addCleanup(self.proxy.close)
+        tls = (self.server_side("server"), ssl.create_default_context(cafile=self.authority.file)) if "server" in case else None
+        self.proxy = self.start_proxy(tls)
+        self.untrusted = []  # Proxies whose certificates no client accepts.
         self.players, self.killed, self.plays = {}, [], 0
+
+    def start_proxy(self, tls):
+        proxy = CuttingProxy(self.path("p"), self.port if tls else self.server_socket, tls)
+        self.addCleanup(proxy.close)
+        return proxy
+
+    def server_side(self, name):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.path(f"{name}.pem"), self.path(f"{name}.key"))
+        return context
+
+    def set_up_tls(self):
+        self.authority = Authority(self.dir)
+        self.authority.sign("server")
+        self.tokens = {name: f"{name} " for name in TENANTS}
+        for name in TENANTS:
+            self.rotate(name)
+
+    def rotate(self, tenant, of="both"):
+        """The server's file gets another token for this tenant, or the client's file the server's one."""
+        if of != "client":
+            self.tokens[tenant] = f"the-token-of-{tenant}-{os.urandom(16).hex()}"
+            lines = [f"{name} {hashlib.sha256(token.encode()).hexdigest()}\n" for name, token in self.tokens.items()]
+            self.write_token("tokens", "".join(lines))
+        if of != "server":
+            self.write_token(f"{tenant}.token", self.tokens[tenant] + "\n")
+
+    def write_token(self, name, text):
+        """In the place of the file, which is never half of one."""
+        self.path("next").write_text(text)
+        self.path("next").chmod(0o600)
+        self.path("next").rename(self.path(name))
+
+    def status_of(self, token):
+        context = ssl.create_default_context(cafile=self.authority.file)
+        with contextlib.closing(http.client.HTTPSConnection("localhost", self.port, context=context)) as connection:
+            connection.request("GET", "/v1/version", headers={"Authorization": f"Bearer {token}"})
+            return connection.getresponse().status
 
     # ---- what the steps do
 
     def start_server(self):
-        self.server = self.start("serve", "--listen", f"unix:{self.server_socket}", "--log", "none", stderr=subprocess.PIPE)
-        self.assertEqual(self.server.stderr.readline().decode(), f"once: listening on unix:{self.server_socket}\n")
+        kind = self.case.get("server")
+        if kind is None:
+            where = f"unix:{self.server_socket}"
+            self.server = self.start("serve", "--listen", where, "--log", "none")
+            self.assertEqual(self.server.stderr.readline().decode(), f"once: listening on {where}\n")
+            return
+        shown = {"tls": ("--token-file", self.path("tokens")), "client-certificates": ("--client-ca", self.authority.file)}[kind]
+        self.server = self.start("serve", "--listen", f"127.0.0.1:{self.port}", "--tls-cert", self.path("server.pem"),
+                                 "--tls-key", self.path("server.key"), *shown, "--log", "none")
+        line = self.server.stderr.readline().decode()
+        self.assertIn("listening on", line)
+        self.port = int(line.split()[-1])
 
     def start_tcp_server(self):
         """Another one on the same store, at a loopback address."""
@@ -115,8 +174,35 @@ class Transcripts(harness.Case):
         if kind == "socket":
             return {"server": f"unix:{self.server_socket}", **timeout}
         if kind in ("tcp", "wrong-token"):
-            self.port = getattr(self, "port", None) or self.start_tcp_server()
+            self.port = self.port or self.start_tcp_server()
             return {"server": f"http://127.0.0.1:{self.port}", "token_file": str(self.path("token" if kind == "tcp" else "wrong")), **timeout}
+        if kind in TENANTS:
+            host = "localhost" if kind == "red" else "127.0.0.1"  # Names are verified, and addresses.
+            return {"server": f"https://{host}:{self.proxy.port}", "token_file": str(self.path(f"{kind}.token")),
+                    "ca_file": str(self.authority.file), **timeout}
+        if kind == "unknown-authority":  # Not even where the environment switches verification off elsewhere.
+            return {**self.connection("blue"), "ca_file": str(Authority(self.dir, "another").file),
+                    "env": {"NODE_TLS_REJECT_UNAUTHORIZED": "0", "PYTHONHTTPSVERIFY": "0"}}
+        if kind == "environment":
+            names = {"server": "ONCE_SERVER", "token_file": "ONCE_TOKEN_FILE", "ca_file": "ONCE_CA_FILE"}
+            named = self.connection("blue")
+            return {"env": {name: named[key] for key, name in names.items()}, **timeout}
+        if kind == "system-authorities":  # Where OpenSSL and Go look for them.
+            named = self.connection("blue")
+            return {**named, "env": {"SSL_CERT_FILE": named.pop("ca_file")}}
+        if kind in ("other-host", "expired"):
+            self.authority.sign(kind, **({"days": -1} if kind == "expired" else {"sans": "DNS:other.example,IP:127.0.0.2"}))
+            proxy = self.start_proxy((self.server_side(kind), self.proxy.tls[1]))
+            self.untrusted.append(proxy)
+            return {**self.connection("blue"), "server": f"https://127.0.0.1:{proxy.port}"}
+        if kind.startswith("certificate-"):  # Not through the proxy, which has no key of the client.
+            subject = kind.removeprefix("certificate-")
+            authority = Authority(self.dir, "another") if subject == "unknown" else self.authority
+            certificate, key = authority.sign(subject, subject=f"/CN={subject}", sans="DNS:client.example")
+            return {"server": f"https://127.0.0.1:{self.port}", "ca_file": str(self.authority.file), "cert_file": str(certificate),
+                    "key_file": str(key), **timeout}
+        if kind == "no-certificate":
+            return {**self.connection("blue"), "server": f"https://127.0.0.1:{self.port}"}
         if kind in ("on-demand", "on-demand-fails"):
             return {"store": self.store, "program": str(self.on_demand(kind == "on-demand-fails")), **timeout}
         raise AssertionError(f"a connection {kind}?")
@@ -164,6 +250,9 @@ class Transcripts(harness.Case):
     def check_end(self, name, gives):
         player = self.player(self.started[name])
         got = player.wait(f"the call {name} ends", lambda event: event.get("id") == self.id_of(name) and event.keys() & {"result", "error"})
+        gives = dict(gives)
+        for text in gives.pop("says", []):
+            self.assertIn(text, got.get("message", ""), f"the call {name} gives {got}")
         self.assertEqual({key: got.get(key) for key in gives}, gives, f"the call {name} gives {got}")
 
     def effects(self):
@@ -208,6 +297,8 @@ class Transcripts(harness.Case):
         elif "record" in step:
             wanted = dict(step["record"])
             scope = f"{self.case['name']} {self.plays}"
+            if "tenant" in wanted:
+                scope += f"/@tenant={wanted.pop('tenant')}"
             got = self.show(wanted.pop("key"), "--scope", scope)
             self.assertEqual({key: got[key] for key in wanted}, wanted)
         elif "effects" in step:
@@ -219,12 +310,17 @@ class Transcripts(harness.Case):
             is_there = self.proxy.wait(lambda: (self.proxy.refused if word == "refused" else self.proxy.seen.count(word)) >= count,
                                        harness.DEADLINE_S)
             self.assertTrue(is_there, f"{count} times {word}: {self.proxy.seen}, refused {self.proxy.refused}")
+        elif "rotate" in step:
+            old = self.tokens[step["rotate"]]
+            self.rotate(step["rotate"], step["of"])
+            if step["of"] != "client":
+                harness.wait_until(lambda: self.status_of(old) == 401, "the server has taken up the new token")
         elif "proxy" in step:
             for name, value in step["proxy"].items():
                 if name == "refuses":
                     self.proxy.refuse(value)
                 else:
-                    setattr(self.proxy, {"hangs": "is_hanging", "stale": "stale"}[name], value)
+                    setattr(self.proxy, {"hangs": "is_hanging", "stale": "stale", "swap": "swap"}[name], value)
         else:
             raise AssertionError(f"a step {step}?")
 
@@ -243,7 +339,7 @@ class Transcripts(harness.Case):
             self.assertGreaterEqual(len(self.proxy.seen), lose[0], "the request to be lost was sent")
 
     def run_case(self, case):
-        self.case = case
+        self.set_up(case)
         self.play()
         if case.get("losses"):
             requests = len(self.proxy.seen)
@@ -253,6 +349,10 @@ class Transcripts(harness.Case):
                     self.play((number, what))
         logs = "".join(path.read_text() for path in self.dir.glob("*.log"))
         self.assertNotIn("Traceback", logs)
+        if "server" in case:
+            for token in [path.read_text().strip() for path in self.dir.glob("*.token")]:
+                self.assertNotIn(token, logs + json.dumps([player.events for player in [*self.players.values(), *self.killed]]))
+        self.assertEqual([proxy.seen for proxy in self.untrusted], [[]] * len(self.untrusted), "nothing is sent to an untrusted server")
 
 
 def add_cases(wanted):

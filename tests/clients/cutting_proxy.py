@@ -1,9 +1,10 @@
-"""Stands between a client and `once serve` on Unix sockets, sees each request, and loses what it is told to lose."""
+"""Stands between a client and `once serve`, sees each request, and loses what it is told to lose."""
 import json
 import pathlib
 import re
 import select
 import socket
+import ssl
 import threading
 
 
@@ -30,14 +31,31 @@ class Connection:
                 if len(rest) >= length:
                     self.buffer = rest[length:]
                     return head, rest[:length]
-            ready, _, _ = select.select([self.sock] + ([other.sock] if other else []), [], [])
-            if self.sock not in ready and other and not other.sock.recv(1, socket.MSG_PEEK):
-                return None
-            if self.sock in ready:
-                data = self.sock.recv(65536)
-                if not data:
+            others = [other] if other else []
+            ready = {one.sock for one in (self, *others) if one.is_decrypted()}
+            if not ready:
+                ready = set(select.select([one.sock for one in (self, *others)], [], [])[0])
+            for one in others:  # It waits for its answer: all that it can send is its end.
+                if one.sock in ready and not one.receive():
                     return None
-                self.buffer += data
+            if self.sock in ready and not self.receive():
+                return None
+
+    def is_decrypted(self):
+        """Whether TLS has bytes that select() does not see."""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+    def receive(self):
+        """Whether it goes on. What is readable may be a message of TLS itself, so it does not wait for more."""
+        self.sock.setblocking(False)
+        try:
+            data = self.sock.recv(65536)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        finally:
+            self.sock.setblocking(True)
+        self.buffer += data
+        return bool(data)
 
 
 class CuttingProxy:
@@ -46,23 +64,31 @@ class CuttingProxy:
     `lose` is (n, "request" or "answer"): of the n-th request from now, counted from 1. `is_refusing` closes connections
     at once. `is_hanging` never answers. `stale` says that the next claim's answer reports no time left. Requests of the
     word `refuses` are answered by 400, and are not passed on.
+
+    `path` is of its Unix socket, `server` the path of the server's. With `tls`, contexts for its own side and the
+    server's, both are TLS: `port` is its own then, and `server` the server's.
+
+    `swap` is (n, m): requests about the n-th claim, counted from 1, are sent with the ID of the m-th; 0 is none.
     """
 
-    def __init__(self, path, server):
-        self.path, self.server = str(path), str(server)
+    def __init__(self, path, server, tls=None):
+        self.path, self.server, self.tls = str(path), server, tls
         self.changed = threading.Condition()
         self.connections = set()
         self.reset()
         self.is_refusing = self.is_hanging = False
         self.refuses = None
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
+        self.family = socket.AF_INET if tls else socket.AF_UNIX
+        self.listener = socket.socket(self.family)
+        self.listener.bind(("127.0.0.1", 0) if tls else self.path)
         self.listener.listen(64)
+        self.port = self.listener.getsockname()[1] if tls else None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def reset(self):
         with self.changed:
             self.seen, self.refused, self.lose, self.stale = [], 0, None, False
+            self.claims, self.swap = [], None
 
     def close(self):
         self.listener.close()
@@ -79,7 +105,7 @@ class CuttingProxy:
             self.is_refusing = is_refusing
             for sock in self.connections if is_refusing else []:
                 try:
-                    sock.shutdown(socket.SHUT_RDWR)
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)  # Not that of TLS: another thread uses it.
                 except OSError:  # It has just ended.
                     pass
 
@@ -92,7 +118,7 @@ class CuttingProxy:
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock):
-        upstream = socket.socket(socket.AF_UNIX)
+        upstream = socket.socket(self.family)
         with self.changed:
             is_refusing = self.is_refusing
             if is_refusing:
@@ -102,20 +128,46 @@ class CuttingProxy:
         try:
             if is_refusing:
                 return
+            if self.tls:
+                sock = self._encrypted(sock, lambda: self.tls[0].wrap_socket(sock, server_side=True))
             try:
-                upstream.connect(self.server)
+                upstream.connect(("127.0.0.1", self.server) if self.tls else str(self.server))
+                if self.tls:
+                    upstream = self._encrypted(upstream, lambda: self.tls[1].wrap_socket(upstream, server_hostname="localhost"))
             except OSError:  # The server is dead.
                 with self.changed:
                     self._refused()
                 return
             self._pass_on(Connection(sock), Connection(upstream))
-        except OSError:  # One of them broke: the other one is closed.
+        except OSError:  # One of them broke, or does not accept a certificate: the other one is closed.
             pass
         finally:
             with self.changed:
                 self.connections -= {sock, upstream}
             sock.close()
             upstream.close()
+
+    def _encrypted(self, sock, wrap):
+        """It takes the place of the socket."""
+        try:
+            made = wrap()
+        finally:
+            with self.changed:
+                self.connections.discard(sock)
+        with self.changed:
+            self.connections.add(made)
+            if self.is_refusing:
+                raise OSError("refused meanwhile")
+        return made
+
+    def _swapped(self, head):
+        """With another claim's ID, as `swap` says."""
+        for number, claim in enumerate(self.claims, 1):
+            if self.swap and number == self.swap[0] and f"/v1/claims/{claim}/".encode() in head:
+                # One of nobody has another owner, which follows the version of two digits.
+                other = self.claims[self.swap[1] - 1] if self.swap[1] else claim[:2] + "00" * 16 + claim[34:]
+                return head.replace(claim.encode(), other.encode(), 1)
+        return head
 
     def _refused(self):
         self.refused += 1
@@ -129,6 +181,7 @@ class CuttingProxy:
                 self.seen.append(word)
                 lost = self.lose[1] if self.lose and self.lose[0] == len(self.seen) else None
                 is_hanging = self.is_hanging
+                head = self._swapped(head)
                 self.changed.notify_all()
             if lost == "request":
                 return
@@ -152,6 +205,8 @@ class CuttingProxy:
             with self.changed:
                 is_stale = self.stale and head.startswith(b"HTTP/1.1 201")
                 self.stale = self.stale and not is_stale
+                if head.startswith(b"HTTP/1.1 201"):
+                    self.claims.append(json.loads(body)["claim"])
             if is_stale:
                 body = json.dumps({**json.loads(body), "valid_for_ms": 0}).encode()
                 head = re.sub(rb"(?i)Content-Length: *\d+", b"Content-Length: %d" % len(body), head)

@@ -8,6 +8,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { inspect } from 'node:util';
 import { runInNewContext } from 'node:vm';
 
 import * as esm from '../../clients/node/lib/index.mjs';
@@ -159,6 +160,42 @@ test('a lost claim aborts the signal of the work', async () => {
     clearInterval(alive);
     claim.signal.throwIfAborted();
   }, { lease: 1500 }), ClaimLost);
+});
+
+test('what names no safe server is refused', () => {
+  const tokenFile = 'x';
+  for (const [server, more, wanted] of [
+    ['http://db.internal:7117', { tokenFile }, /unencrypted/], ['http://0.0.0.0:7117', { tokenFile }, /unencrypted/],
+    ['http://127.0.0.1.example:7117', { tokenFile }, /unencrypted/], ['https://db:7117', {}, /needs a token/],
+    ['https://user:hush@db:7117', { tokenFile }, /tokenFile or ONCE_TOKEN_FILE/],
+    ['https://hush@db', { tokenFile }, /tokenFile or ONCE_TOKEN_FILE/], ['https://db:7117?token=hush', { tokenFile }, /none of/],
+    ['https://db:7117/#hush', { tokenFile }, /none of/], ['https://db:x/', { tokenFile }, /none of/], ['https://', { tokenFile }, /none of/],
+    ['https://db/v1', { tokenFile }, /none of/], ['ftp://db:1', { tokenFile }, /none of/], ['http://127.0.0.1', { tokenFile }, /none of/],
+    ['https://db', { certFile: 'x' }, /both certFile and keyFile/],
+    ['https://db', { tokenFile, certFile: 'x', keyFile: 'x' }, /not both/], ['http://127.0.0.1:1', { tokenFile, caFile: 'x' }, /for https:/],
+    ['unix:s', { caFile: 'x' }, /at an address/],
+  ]) {
+    assert.throws(() => new Once({ server, ...more }), (error) => {
+      assert.match(error.message, wanted);
+      assert.doesNotMatch(error.message, /hush/);
+      return true;
+    });
+  }
+  assert.throws(() => new Once({ store: 'sqlite:x.db', tokenFile }), TypeError);
+  for (const server of ['https://db', 'https://[::1]:7117/', 'http://localhost:7117']) new Once({ server, tokenFile }).close();
+});
+
+test('a token is never shown', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'once-token-'));
+  const file = join(folder, 'token');
+  const client = new Once({ server: 'https://127.0.0.1:1', tokenFile: file, timeout: 1 });
+  for (const [text, wanted] of [['hush hush', /holds no token/], ['hüsh', /holds no token/], ['', /holds no token/], ['hush\n', /nothing was run/]]) {
+    writeFileSync(file, text);
+    await assert.rejects(client.call('shown', 'a', () => 1), (error) => !/h.sh/.test(inspect(error)) && wanted.test(error.message));
+  }
+  assert.doesNotMatch(inspect(client, { depth: 9, showHidden: true }), /hush/);
+  client.close();
+  rmSync(folder, { recursive: true });
 });
 
 test("another user's server is not used", async () => {

@@ -23,6 +23,7 @@ import sys
 import threading
 import unittest.mock
 import uuid
+import warnings
 import wsgiref.util
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -32,6 +33,7 @@ sys.path[:0] = [str(PACKAGE / "src"), str(ROOT / "tests/apps")]
 import harness  # noqa: E402
 import once_idempotency as oi  # noqa: E402
 import stranger  # noqa: E402
+from certificates import Authority  # noqa: E402
 from once_idempotency import _address, _keys, _protocol, _wire, asgi, wsgi  # noqa: E402
 
 
@@ -476,6 +478,115 @@ class Strangers(harness.Case):
                 await client.aclose()
 
         return asyncio.run(run())
+
+
+class Addresses(harness.Case):
+    TOKEN = "the-token-of-this-test-1"
+
+    def serve(self, port=0):
+        server = self.start("serve", "--listen", f"127.0.0.1:{port}", "--tls-cert", self.path("server.pem"), "--tls-key",
+                            self.path("server.key"), "--token-file", self.path("token"), "--log", "none")
+        line = server.stderr.readline().decode()
+        self.assertIn("listening", line)
+        return server, int(line.split()[-1])
+
+    def write(self, name, text):
+        self.path(name).write_text(text)
+        self.path(name).chmod(0o600)
+
+    def started(self):
+        """A server, its port, and a client that knows it by its name."""
+        self.authority = Authority(self.dir)
+        self.authority.sign("server")
+        for name in ("token", "mine"):
+            self.write(name, self.TOKEN + "\n")
+        server, port = self.serve()
+        client = oi.Once(server=f"https://localhost:{port}", token_file=str(self.path("mine")), ca_file=str(self.authority.file),
+                         timeout=harness.DEADLINE_S)
+        self.addCleanup(client.close)
+        return server, port, client
+
+    def test_what_names_no_safe_server_is_refused(self):
+        for server, more, word in (
+                ("http://db.internal:7117", {"token_file": "x"}, "unencrypted"), ("http://0.0.0.0:7117", {"token_file": "x"}, "unencrypted"),
+                ("http://127.0.0.1.example:7117", {"token_file": "x"}, "unencrypted"), ("https://db:7117", {}, "needs a token"),
+                ("https://user:hush@db:7117", {"token_file": "x"}, "token_file= or ONCE_TOKEN_FILE"),
+                ("https://hush@db", {"token_file": "x"}, "token_file= or ONCE_TOKEN_FILE"),
+                ("https://db:7117?token=hush", {"token_file": "x"}, "none of"), ("https://db:7117/#hush", {"token_file": "x"}, "none of"),
+                ("https://db:x/", {"token_file": "x"}, "none of"), ("https://", {"token_file": "x"}, "none of"),
+                ("https://db/v1", {"token_file": "x"}, "none of"), ("ftp://db:1", {"token_file": "x"}, "none of"),
+                ("http://127.0.0.1", {"token_file": "x"}, "none of"), ("https://db", {"cert_file": "x"}, "both cert_file= and key_file="),
+                ("https://db", {"token_file": "x", "cert_file": "x", "key_file": "x"}, "not both"),
+                ("http://127.0.0.1:1", {"token_file": "x", "ca_file": "x"}, "for https://"), ("unix:s", {"ca_file": "x"}, "at an address")):
+            with self.subTest(server=server, **more), self.assertRaises(ValueError) as caught:
+                oi.Once(server=server, **more)
+            self.assertIn(word, str(caught.exception))
+            self.assertNotIn("hush", str(caught.exception))
+        with self.assertRaises(ValueError):
+            oi.Once("sqlite:x.db", token_file="x")
+        for server, shown in (("https://db", "https://db:443"), ("https://[::1]:7117/", "https://[::1]:7117"), ("http://localhost:7117", "http://127.0.0.1:7117")):
+            self.assertEqual(str(oi.Once(server=server, token_file="x")._where.address()), shown)
+
+    def test_a_name_is_verified_and_connections_are_kept(self):
+        server, port, client = self.started()
+        self.assertEqual([client.call("name", key, lambda claim: key) for key in "ab"], ["a", "b"])
+        self.assertEqual(len(client._blocking.idle), 1)
+        wrong = oi.Once(server=f"https://127.0.0.1:{port}", token_file=str(self.path("token")), ca_file=str(self.authority.file))
+        self.authority.sign("server", sans="DNS:localhost")
+        server.kill()
+        server.wait()
+        self.serve(port)
+        self.assertEqual(client.call("name", "c", lambda claim: 3), 3)
+        for begin in (lambda: wrong.call("name", "d", lambda claim: 1), lambda: asyncio.run(wrong.call_async("name", "d", None))):
+            with self.assertRaisesRegex(oi.Unavailable, "nothing was run: the certificate of https://127.0.0.1:.* is not accepted: IP address mismatch"):
+                begin()
+
+        async def in_a_loop():
+            gone = [await client.call_async("loop", key, self.coroutine) for key in "abab"]
+            self.assertEqual(len(next(iter(client._aio.pools.values()))), 1)
+            await client.aclose()
+            return gone
+
+        with warnings.catch_warnings(record=True) as left:
+            warnings.simplefilter("always")
+            self.assertEqual(asyncio.run(in_a_loop()), ["a", "b", "a", "b"])
+            gc.collect()
+        self.assertEqual(left, [])
+
+    @staticmethod
+    async def coroutine(claim):
+        return claim.key
+
+    def test_files_that_were_replaced_count_for_the_next_connection(self):
+        server, port, client = self.started()
+        self.assertEqual(client.call("files", "a", lambda claim: 1), 1)
+        server.kill()
+        server.wait()
+        Authority(self.dir).sign("server")  # Another one, with the same names.
+        self.serve(port)
+        self.assertEqual(client.call("files", "b", lambda claim: 2), 2)
+        self.write("authority.pem", "nothing")
+        client.close()
+        with self.assertRaisesRegex(oi.Unavailable, "nothing was run: cannot use .*authority.pem"):
+            client.call("files", "c", lambda claim: 3)
+
+    def test_a_token_is_never_shown(self):
+        _, port, client = self.started()
+        with self.assertLogs("once_idempotency") as logs:
+            self.assertEqual(client.call("shown", "a", lambda claim: 1), 1)
+            self.write("mine", "another token")
+            self.assertEqual(client.call("shown", "b", lambda claim: 1), 1)  # The known one, until the server refuses it.
+            other = oi.Once(server=f"https://localhost:{port}", token_file=str(self.path("mine")), ca_file=str(self.authority.file))
+            with self.assertRaisesRegex(oi.Unavailable, "mine holds no token") as caught:
+                other.call("shown", "c", lambda claim: 1)
+            self.write("mine", "another-ö")
+            with self.assertRaisesRegex(oi.Unavailable, "mine holds no token"):
+                other.call("shown", "c", lambda claim: 1)
+            address = client._where.address()
+            logging.getLogger("once_idempotency").warning("%r %r %s %r", client, address, address, address.token)
+        for text in (*logs.output, str(caught.exception)):
+            self.assertNotIn(self.TOKEN, text)
+            self.assertNotIn("another token", text)
 
 
 class OnDemand(harness.Case):

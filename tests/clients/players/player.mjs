@@ -65,8 +65,9 @@ say({ ready: 'node', can: ['cancel'] });
 for await (const line of createInterface({ input: process.stdin })) {
   const message = JSON.parse(line);
   if (message.do === 'client') {
-    const { server, store, token_file: tokenFile, program, timeout_ms: timeout } = message;
-    once = new Once(JSON.parse(JSON.stringify({ server, store, tokenFile, program, timeout })));
+    const { server, store, program, timeout_ms: timeout } = message;
+    const { token_file: tokenFile, ca_file: caFile, cert_file: certFile, key_file: keyFile } = message;
+    once = new Once(JSON.parse(JSON.stringify({ server, store, tokenFile, caFile, certFile, keyFile, program, timeout })));
   } else if (message.do === 'open') gate(message.gate).open();
   else if (message.do === 'cancel') cancels.get(message.id).cancel.abort();
   else run(message);

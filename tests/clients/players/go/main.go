@@ -38,6 +38,9 @@ type message struct {
 
 	Server, Store, Program string
 	TokenFile              string `json:"token_file"`
+	CAFile                 string `json:"ca_file"`
+	CertFile               string `json:"cert_file"`
+	KeyFile                string `json:"key_file"`
 	TimeoutMs              int64  `json:"timeout_ms"`
 }
 
@@ -161,8 +164,8 @@ func main() {
 		}
 		switch got.Do {
 		case "client":
-			if client, err = once.New(once.Config{Server: got.Server, Store: got.Store, TokenFile: got.TokenFile, Program: got.Program,
-				Timeout: time.Duration(got.TimeoutMs) * time.Millisecond}); err != nil {
+			if client, err = once.New(once.Config{Server: got.Server, Store: got.Store, TokenFile: got.TokenFile, CAFile: got.CAFile,
+				CertFile: got.CertFile, KeyFile: got.KeyFile, Program: got.Program, Timeout: time.Duration(got.TimeoutMs) * time.Millisecond}); err != nil {
 				panic(err)
 			}
 		case "open":
