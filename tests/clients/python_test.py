@@ -34,7 +34,7 @@ import harness  # noqa: E402
 import once_idempotency as oi  # noqa: E402
 import stranger  # noqa: E402
 from certificates import Authority  # noqa: E402
-from once_idempotency import _address, _keys, _protocol, _wire, asgi, wsgi  # noqa: E402
+from once_idempotency import _address, _aio, _blocking, _keys, _protocol, _wire, asgi, wsgi  # noqa: E402
 
 
 class ServeCase(harness.Case):
@@ -517,15 +517,81 @@ class Addresses(harness.Case):
                 ("https://db/v1", {"token_file": "x"}, "none of"), ("ftp://db:1", {"token_file": "x"}, "none of"),
                 ("http://127.0.0.1", {"token_file": "x"}, "none of"), ("https://db", {"cert_file": "x"}, "both cert_file= and key_file="),
                 ("https://db", {"token_file": "x", "cert_file": "x", "key_file": "x"}, "not both"),
-                ("http://127.0.0.1:1", {"token_file": "x", "ca_file": "x"}, "for https://"), ("unix:s", {"ca_file": "x"}, "at an address")):
+                ("http://127.0.0.1:1", {"token_file": "x", "ca_file": "x"}, "for https://"), ("unix:s", {"ca_file": "x"}, "at an address"),
+                ("https://db:0", {"token_file": "x"}, "none of"), ("https://db:65536", {"token_file": "x"}, "none of"),
+                ("https://b\u00fccher.example", {"token_file": "x"}, "none of"), ("https://[fe80::1%25eth0]:1", {"token_file": "x"}, "none of"),
+                ("https://db\\evil", {"token_file": "x"}, "none of"), ("http://127.1:1", {"token_file": "x"}, "unencrypted"),
+                ("", {}, "server= is empty"), ("https://db", {"token_file": ""}, "token_file= is empty"),
+                ("https://db", {"token_file": "x", "ca_file": ""}, "ca_file= is empty"), ("https://db", {"cert_file": "", "key_file": ""}, "is empty")):
             with self.subTest(server=server, **more), self.assertRaises(ValueError) as caught:
                 oi.Once(server=server, **more)
             self.assertIn(word, str(caught.exception))
             self.assertNotIn("hush", str(caught.exception))
         with self.assertRaises(ValueError):
             oi.Once("sqlite:x.db", token_file="x")
-        for server, shown in (("https://db", "https://db:443"), ("https://[::1]:7117/", "https://[::1]:7117"), ("http://localhost:7117", "http://127.0.0.1:7117")):
+        for server, shown in (("https://db", "https://db:443"), ("https://[::1]:7117/", "https://[::1]:7117"),
+                              ("http://localhost:7117", "http://127.0.0.1:7117"), ("http://127.0.0.2:1", "http://127.0.0.2:1")):
             self.assertEqual(str(oi.Once(server=server, token_file="x")._where.address()), shown)
+
+    def test_an_empty_variable_is_refused(self):
+        for empty in ("ONCE_SERVER", "ONCE_TOKEN_FILE", "ONCE_CA_FILE"):
+            named = {"ONCE_SERVER": "https://db.invalid", "ONCE_TOKEN_FILE": "x", "ONCE_CA_FILE": "x", "ONCE_STORE": self.store, empty: ""}
+            with unittest.mock.patch.dict(os.environ, named), self.assertRaisesRegex(oi.Unavailable, f"{empty} is empty"):
+                oi.Once().call("variables", "a", lambda claim: 1)
+
+    def test_a_password_of_a_store_is_in_no_repr(self):
+        where = oi.Once("postgresql://user:hush@db/once", program="once")._where
+        self.assertNotIn("hush", f"{where!r} {where._named!r} {where.address()!r} {vars(where)}")
+
+    def test_what_is_no_name_of_a_host_is_unavailable(self):
+        self.write("token", self.TOKEN)
+        client = oi.Once(server="https://" + "a" * 70 + ".example", token_file=str(self.path("token")), timeout=harness.DEADLINE_S)
+        for begin in (lambda: client.call("name", "a", None), lambda: asyncio.run(client.call_async("name", "a", None))):
+            with self.assertRaisesRegex(oi.Unavailable, "nothing was run: no server at https://aaa"):
+                begin()
+
+    def test_a_dead_address_of_a_name_is_passed_over(self):
+        _, port, client = self.started()
+        with contextlib.ExitStack() as open_until_then:
+            dead = open_until_then.enter_context(socket.socket())
+            dead.bind(("127.0.0.1", 0))
+            dead.listen(0)
+            for _ in range(2):  # One waits to be accepted, one more may; the kernel ignores the next.
+                filler = open_until_then.enter_context(socket.socket())
+                filler.setblocking(False)
+                filler.connect_ex(dead.getsockname())
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in (dead.getsockname(), ("127.0.0.1", port))]
+            open_until_then.enter_context(unittest.mock.patch("socket.getaddrinfo", lambda *_, **__: found))
+            short = oi.Once(server=f"https://localhost:{port}", token_file=str(self.path("mine")), ca_file=str(self.authority.file), timeout=8)
+            self.assertEqual(short.call("dead", "a", lambda claim: 1, wait=0), 1)
+
+            async def in_a_loop():
+                self.assertEqual(await short.call_async("dead", "b", self.coroutine, wait=0), "b")
+                await short.aclose()
+
+            asyncio.run(in_a_loop())
+            short.close()
+
+    def test_a_connection_that_was_idle_for_long_is_not_used(self):
+        _, _, client = self.started()
+
+        async def in_a_loop():
+            for key in "cd":
+                await client.call_async("idle", key, self.coroutine)
+            (connection,) = next(iter(client._aio.pools.values()))
+            await client.aclose()
+            return connection
+
+        self.assertEqual(client.call("idle", "a", lambda claim: 1), 1)
+        ((_, first),) = client._blocking.idle
+        with unittest.mock.patch.multiple(_blocking, MAX_IDLE_S=-1), unittest.mock.patch.multiple(_aio, MAX_IDLE_S=-1):
+            self.assertEqual(client.call("idle", "b", lambda claim: 1), 1)
+            ((_, second),) = client._blocking.idle
+            self.assertIsNot(second, first)
+            self.assertEqual(first.socket.fileno(), -1)
+            asyncio.run(in_a_loop())
+        self.assertEqual(client.call("idle", "e", lambda claim: 1), 1)
+        self.assertIs(client._blocking.idle[0][1], second)
 
     def test_a_name_is_verified_and_connections_are_kept(self):
         server, port, client = self.started()
@@ -551,7 +617,7 @@ class Addresses(harness.Case):
             warnings.simplefilter("always")
             self.assertEqual(asyncio.run(in_a_loop()), ["a", "b", "a", "b"])
             gc.collect()
-        self.assertEqual(left, [])
+        self.assertEqual([str(one.message) for one in left], [])
 
     @staticmethod
     async def coroutine(claim):
@@ -565,10 +631,20 @@ class Addresses(harness.Case):
         Authority(self.dir).sign("server")  # Another one, with the same names.
         self.serve(port)
         self.assertEqual(client.call("files", "b", lambda claim: 2), 2)
+        good = self.authority.file.read_text()
         self.write("authority.pem", "nothing")
         client.close()
         with self.assertRaisesRegex(oi.Unavailable, "nothing was run: cannot use .*authority.pem"):
-            client.call("files", "c", lambda claim: 3)
+            oi.Once(server=f"https://localhost:{port}", token_file=str(self.path("mine")), ca_file=str(self.authority.file),
+                    timeout=harness.DEADLINE_S).call("files", "c", lambda claim: 3)
+        pauses = _protocol.pauses
+
+        def replaced():  # The call has met the half-written file.
+            self.write("authority.pem", good)
+            return pauses()
+
+        with unittest.mock.patch.object(_protocol, "pauses", replaced):
+            self.assertEqual(client.call("files", "d", lambda claim: 4), 4)
 
     def test_a_token_is_never_shown(self):
         _, port, client = self.started()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
@@ -45,7 +46,7 @@ class Direct:
         return ""
 
     def failed(self, error: Exception) -> Unreachable:
-        return Unreachable(f"no server at {self}: {error}")
+        return Unreachable(f"no server at {self}: {error}", fatal=isinstance(error, UnicodeError))  # No name of a host.
 
     def broken(self, error: Exception) -> Unreachable:
         return Unreachable(f"the connection broke: {error}")
@@ -106,6 +107,13 @@ class Token:
 
     def _read(self) -> str:
         try:
+            kind = os.stat(self.file)
+            if not stat.S_ISREG(kind.st_mode):
+                raise Unreachable(f"the token file {self.file} is not a regular file", fatal=True)
+            if os.name == "posix" and kind.st_mode & (stat.S_IROTH | stat.S_IWOTH):  # As the server has it.
+                raise Unreachable(
+                    f"the token file {self.file} can be opened by every user of this host: chmod o-rwx it "
+                    "(in Kubernetes: defaultMode: 0440)", fatal=True)
             with open(self.file, encoding="ascii") as file:
                 token = file.read().strip()
         except ValueError:  # A decoder's error has the bytes.
@@ -133,11 +141,14 @@ class Trust:
                 self._made = state, self._make()
             return self._made[1]
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError. None of them has a file's content.
-            raise Unreachable(f"cannot use {' and '.join(named) or 'TLS'}: {error}", fatal=True) from error
+            # Files that were good before are just being replaced, perhaps.
+            raise Unreachable(f"cannot use {' and '.join(named) or 'TLS'}: {error}", fatal=self._made is None) from error
 
     def _make(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # It verifies the certificate and the name.
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if ssl.HAS_NEVER_CHECK_COMMON_NAME:
+            context.hostname_checks_common_name = False  # A subject is any text that its authority let pass.
         if self.ca_file is not None:
             context.load_verify_locations(self.ca_file)
         else:
@@ -199,7 +210,7 @@ class Tcp(Direct):
 class OnDemand:
     """`once serve --on-demand` is asked for the socket of this store before each connection."""
 
-    store: str
+    store: str = field(repr=False)  # Its URL may have a password.
     program: str
     directory: Optional[str]  # From which the store is seen, whatever the process changes to.
 
@@ -219,7 +230,7 @@ class Named:
     """What the caller has named."""
 
     server: Optional[str] = None
-    store: Optional[str] = None
+    store: Optional[str] = field(default=None, repr=False)
     token_file: Optional[str] = None
     ca_file: Optional[str] = None
     cert_file: Optional[str] = None
@@ -260,12 +271,15 @@ class Where:
 def resolve(named: Named) -> Address:
     """What the arguments say; else ONCE_SERVER, else ONCE_STORE."""
     server, store = named.server, named.store
+    for name, value in vars(named).items():
+        if value == "":
+            raise ValueError(f"{name}= is empty: leave it out, or give it a value")
     if server is not None and store is not None:
         raise ValueError("give server= or store=, not both: a server has a store of its own")
     if server is None and store is None:
-        server = os.environ.get("ONCE_SERVER") or None
+        server = _variable("ONCE_SERVER")
         if server is None:
-            store = os.environ.get("ONCE_STORE") or None
+            store = _variable("ONCE_STORE")
     if server is not None:
         return _server(server, named)
     if store is None:
@@ -275,6 +289,22 @@ def resolve(named: Named) -> Address:
         )
     named.refuse("token_file ca_file cert_file key_file", "for a server at an address")
     return OnDemand(store, _find(named.program), _working_directory())
+
+
+def _variable(name: str) -> Optional[str]:
+    """An empty one is a mistake, such as another variable that is missing. It must not choose another server, or trust
+    more authorities."""
+    text = os.environ.get(name)
+    if text == "":
+        raise ValueError(f"{name} is empty: unset it, or give it a value")
+    return text
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _server(server: str, named: Named) -> Address:
@@ -294,14 +324,15 @@ def _server(server: str, named: Named) -> Address:
         scheme, host, port = url.scheme, url.hostname or "", url.port
     except ValueError:
         scheme, host, port = "", "", None
-    if scheme == "https":
-        port = port or 443
-    if scheme not in ("http", "https") or not host or not port or url.path not in ("", "/") or url.query or url.fragment:
+    if scheme == "https" and port is None:
+        port = 443
+    is_plain = scheme in ("http", "https") and host.isascii() and not set("%\\") & set(host) and url.path in ("", "/")
+    if not is_plain or not host or not port or url.query or url.fragment:
         shown = server.split("?")[0].split("#")[0]
         raise ValueError(f"the server '{shown}' is none of unix:PATH, https://HOST:PORT and http://127.0.0.1:PORT")
     if scheme == "http":
         host = "127.0.0.1" if host == "localhost" else host
-        if host not in ("127.0.0.1", "::1"):
+        if not _is_loopback(host):
             raise ValueError(
                 f"the server '{server}' would get the token and every result unencrypted, and anyone on the way could change "
                 "them: use https://, or http:// to 127.0.0.1"
@@ -313,13 +344,13 @@ def _server(server: str, named: Named) -> Address:
         raise ValueError("give token_file=, or cert_file= with key_file=, not both: a server takes one of them")
     token: Optional[Token] = None
     if named.cert_file is None:
-        token_file = named.token_file or os.environ.get("ONCE_TOKEN_FILE") or None
+        token_file = named.token_file or _variable("ONCE_TOKEN_FILE")
         if token_file is None:
             raise ValueError(f"the server '{server}' needs a token: give token_file=, or set ONCE_TOKEN_FILE")
         token = Token(os.path.abspath(token_file))
     if scheme == "http":
         return Tcp(host, port, None, token)
-    ca_file = named.ca_file or os.environ.get("ONCE_CA_FILE") or None
+    ca_file = named.ca_file or _variable("ONCE_CA_FILE")
     files = (None if file is None else os.path.abspath(file) for file in (ca_file, named.cert_file, named.key_file))
     return Tcp(host, port, Trust(*files), token)
 

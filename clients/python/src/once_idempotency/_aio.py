@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import weakref
 from typing import Any, Coroutine, List, Optional, Set, Tuple, TypeVar
 
 from . import _address, _protocol
+from ._blocking import MAX_IDLE_S
 from ._clock import uptime
 from ._wire import MAX_HEAD_BYTES, Pause, Response, Send, Unreachable, parse_head
 
 T = TypeVar("T")
 MAX_IDLE = 16  # Connections that are kept for each loop.
+NEXT_ADDRESS_S = 0.25  # Between attempts where a name has several: one may lead to a dead host.
 
 
 class Connection:
@@ -19,13 +22,15 @@ class Connection:
         self.reader, self.writer, self.address = reader, writer, address
         self.shown: Optional[str] = None  # The token of the last request.
         self.is_late = False
+        self.idle_since = 0.0
 
     @classmethod
     async def open(cls, address: _address.Direct, until: float) -> "Connection":
         opening: Coroutine[Any, Any, Tuple[asyncio.StreamReader, asyncio.StreamWriter]]
         if isinstance(address, _address.Tcp):
             trust = None if address.trust is None else address.trust.context()
-            opening = asyncio.open_connection(address.host, address.port, limit=MAX_HEAD_BYTES, ssl=trust)
+            opening = asyncio.open_connection(
+                address.host, address.port, limit=MAX_HEAD_BYTES, ssl=trust, happy_eyeballs_delay=NEXT_ADDRESS_S)
         else:
             assert isinstance(address, _address.Unix)
             opening = asyncio.open_unix_connection(address.path, limit=MAX_HEAD_BYTES)
@@ -45,6 +50,8 @@ class Connection:
             raise address.failed(error) from error
         finally:
             task.cancel()
+        if isinstance(address, _address.Tcp):
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return cls(reader, writer, address)
 
     def close(self) -> None:
@@ -113,6 +120,11 @@ class Transport:
         until = uptime() + send.timeout_s
         pool = self.pools.setdefault(asyncio.get_running_loop(), [])
         connection = pool.pop() if pool else None
+        if connection is not None and uptime() - connection.idle_since > MAX_IDLE_S:
+            for one in (connection, *pool):  # The others were idle for longer.
+                one.close()
+            pool.clear()
+            connection = None
         is_kept = connection is not None
         while True:
             if connection is None:
@@ -128,6 +140,7 @@ class Transport:
                 is_kept = False  # The server may have closed it while it was idle. Every request may be repeated.
             finally:
                 if keep and len(pool) < MAX_IDLE:
+                    connection.idle_since = uptime()
                     pool.append(connection)
                 else:
                     connection.close()

@@ -15,6 +15,7 @@ from ._wire import MAX_HEAD_BYTES, Pause, Response, Send, Unreachable, parse_hea
 
 T = TypeVar("T")
 MAX_IDLE = 16  # Connections that are kept.
+MAX_IDLE_S = 60.0  # How long. What forgets a silent connection between here and the server does it later.
 
 
 class Connection:
@@ -26,15 +27,16 @@ class Connection:
         try:
             if isinstance(address, _address.Tcp):
                 trust = None if address.trust is None else address.trust.context()
-                self.socket = socket.create_connection((address.host, address.port), self._left(until))
+                self.socket = self._connect(address, until)
             else:
                 self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError as error:  # Too many open files, perhaps for a moment only.
+        except (OSError, ValueError) as error:  # Too many open files, perhaps for a moment only. Or no name of a host.
             raise address.failed(error) from error
         try:
             self._limit(until)
             if isinstance(address, _address.Tcp):
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 if trust is not None:
                     self.socket = trust.wrap_socket(self.socket, server_hostname=address.host)
             else:
@@ -50,6 +52,23 @@ class Connection:
 
     def close(self) -> None:
         self.socket.close()
+
+    @classmethod
+    def _connect(cls, address: _address.Tcp, until: float) -> socket.socket:
+        """A name may have several addresses, and each gets its share of the time: one may lead to a dead host."""
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        for number, (family, kind, protocol, _, where) in enumerate(found, 1):
+            share = cls._left(until) / (len(found) + 1 - number)
+            opened = socket.socket(family, kind, protocol)
+            try:
+                opened.settimeout(share)
+                opened.connect(where)
+                return opened
+            except OSError:
+                opened.close()
+                if number == len(found):
+                    raise
+        raise OSError("the name has no address")
 
     @staticmethod
     def _left(until: float) -> float:
@@ -95,12 +114,12 @@ class Transport:
 
     def __init__(self, where: _address.Where):
         self.where = where
-        self.idle: List[Connection] = []
+        self.idle: List[Tuple[float, Connection]] = []  # Since when, and which.
         self.reset()
 
     def reset(self) -> None:
         """In a child process: the parent's connections and threads are not its own."""
-        for connection in self.idle:
+        for _, connection in self.idle:
             connection.close()  # Here only: the parent's descriptors are its own.
         self.idle = []
         self.lock = threading.Lock()
@@ -111,8 +130,17 @@ class Transport:
     def close(self) -> None:
         with self.lock:
             idle, self.idle = self.idle, []
-        for connection in idle:
+        for _, connection in idle:
             connection.close()
+
+    def _kept(self) -> Optional[Connection]:
+        with self.lock:
+            since, connection = self.idle.pop() if self.idle else (0.0, None)
+        if connection is not None and uptime() - since > MAX_IDLE_S:
+            connection.close()
+            self.close()  # The others were idle for longer.
+            return None
+        return connection
 
     @staticmethod
     def _start(address: _address.OnDemand, until: float) -> _address.Unix:
@@ -131,8 +159,7 @@ class Transport:
 
     def send(self, send: Send) -> Response:
         until = uptime() + send.timeout_s
-        with self.lock:
-            connection = self.idle.pop() if self.idle else None
+        connection = self._kept()
         is_kept = connection is not None
         while True:
             if connection is None:
@@ -151,7 +178,7 @@ class Transport:
                     with self.lock:
                         keep = len(self.idle) < MAX_IDLE
                         if keep:
-                            self.idle.append(connection)
+                            self.idle.append((uptime(), connection))
                 if not keep:
                     connection.close()
             connection = None

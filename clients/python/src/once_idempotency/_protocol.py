@@ -121,7 +121,7 @@ def _begin(members: Mapping[str, Any], wait_s: float, timeout_s: float) -> Proto
                 raise Unavailable(f"nothing was run: {error}") from error
             yield Pause(min(pause(), max(give_up - uptime(), 0.0)))
             continue
-        if response.status == 503:
+        if response.status == 503 or response.status >= 500 and not response.is_of_once:
             word, detail = response.problem()
             if uptime() + response.retry_after_s >= give_up:
                 raise Unavailable(f"nothing was run: {word or response.status}: {detail}")
@@ -194,7 +194,7 @@ def renew(granted: Granted, timeout_s: float, note: str = "") -> Protocol[None]:
             raise Unreachable("the server's answer to a renewal is malformed") from error
         granted.valid_until = max(granted.valid_until, sent + valid_for_s)
         return
-    if response.status == 503:
+    if response.status == 503 or not response.is_of_once:
         raise Unreachable("the server could not renew the claim yet")
     if response.status in (409, 200):  # 200: superseded, by another attempt's result.
         raise _lost(granted)
@@ -251,9 +251,9 @@ def _persist(granted: Granted, method: str, word: str, body: Optional[bytes], co
         why = ""
         try:
             response = yield Send(method, granted.path(word), body, content_type, timeout_s)
-            if response.status not in (401, 500, 502, 503, 504):
+            if response.is_of_once and response.status not in (401, 500, 502, 503, 504):
                 return response
-            why = f"{response.status} {response.problem()[0]}"
+            why = f"{response.status} {response.problem()[0] or 'of another server'}"
         except Unreachable as error:
             why = str(error)
         if uptime() >= give_up:

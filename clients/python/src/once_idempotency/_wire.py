@@ -61,6 +61,11 @@ class Response:
     def content_type(self) -> str:
         return self.headers.get("content-type", "")
 
+    @property
+    def is_of_once(self) -> bool:
+        """Else something in between has answered, such as a gateway whose server is away."""
+        return bool(self.answer or self.problem()[0])
+
     def json(self) -> Any:
         try:
             value = json.loads(self.body)
