@@ -173,7 +173,10 @@ test('what names no safe server is refused', () => {
     ['https://db/v1', { tokenFile }, /none of/], ['ftp://db:1', { tokenFile }, /none of/], ['http://127.0.0.1', { tokenFile }, /none of/],
     ['https://db', { certFile: 'x' }, /both certFile and keyFile/],
     ['https://db', { tokenFile, certFile: 'x', keyFile: 'x' }, /not both/], ['http://127.0.0.1:1', { tokenFile, caFile: 'x' }, /for https:/],
-    ['unix:s', { caFile: 'x' }, /at an address/],
+    ['unix:s', { caFile: 'x' }, /at an address/], ['https://db:0', { tokenFile }, /none of/], ['https://db:65536', { tokenFile }, /none of/],
+    ['https:db', { tokenFile }, /none of/], ['https:\\\\db', { tokenFile }, /none of/], ['https://[fe80::1%25eth0]:1', { tokenFile }, /none of/],
+    ['', {}, /server is empty/], ['https://db', { tokenFile: '' }, /tokenFile is empty/], ['https://db', { tokenFile, caFile: '' }, /caFile is empty/],
+    ['https://db', { tokenFile, caFile: null }, /caFile is no text/], ['https://db', { certFile: '', keyFile: '' }, /is empty/],
   ]) {
     assert.throws(() => new Once({ server, ...more }), (error) => {
       assert.match(error.message, wanted);
@@ -182,7 +185,19 @@ test('what names no safe server is refused', () => {
     });
   }
   assert.throws(() => new Once({ store: 'sqlite:x.db', tokenFile }), TypeError);
-  for (const server of ['https://db', 'https://[::1]:7117/', 'http://localhost:7117']) new Once({ server, tokenFile }).close();
+  for (const server of ['https://db', 'https://[::1]:7117/', 'http://localhost:7117', 'http://127.0.0.2:1']) new Once({ server, tokenFile }).close();
+});
+
+test('an empty variable is refused', async () => {
+  const known = { ...process.env };
+  for (const empty of ['ONCE_SERVER', 'ONCE_TOKEN_FILE', 'ONCE_CA_FILE']) {
+    Object.assign(process.env, { ONCE_SERVER: 'https://db.invalid', ONCE_TOKEN_FILE: 'x', ONCE_CA_FILE: 'x', ONCE_STORE: 'sqlite:x.db', [empty]: '' });
+    await assert.rejects(new Once().call('variables', 'a', () => 1), (error) => error instanceof esm.Unavailable && error.message.includes(`${empty} is empty`));
+  }
+  for (const name of ['ONCE_SERVER', 'ONCE_TOKEN_FILE', 'ONCE_CA_FILE', 'ONCE_STORE']) {
+    if (known[name] === undefined) delete process.env[name];
+    else process.env[name] = known[name];
+  }
 });
 
 test('a token is never shown', async () => {
@@ -190,7 +205,7 @@ test('a token is never shown', async () => {
   const file = join(folder, 'token');
   const client = new Once({ server: 'https://127.0.0.1:1', tokenFile: file, timeout: 1 });
   for (const [text, wanted] of [['hush hush', /holds no token/], ['hüsh', /holds no token/], ['', /holds no token/], ['hush\n', /nothing was run/]]) {
-    writeFileSync(file, text);
+    writeFileSync(file, text, { mode: 0o600 });
     await assert.rejects(client.call('shown', 'a', () => 1), (error) => !/h.sh/.test(inspect(error)) && wanted.test(error.message));
   }
   assert.doesNotMatch(inspect(client, { depth: 9, showHidden: true }), /hush/);

@@ -120,7 +120,7 @@ class Claim {
       this.validUntil = Math.max(this.validUntil, sentAt + answer.json().valid_for_ms / 1000);
       return;
     }
-    if (answer.status === 503) throw new Unreachable('the server could not renew the claim yet');
+    if (answer.status === 503 || !answer.isOfOnce) throw new Unreachable('the server could not renew the claim yet');
     if (answer.status === 409 || answer.status === 200) throw this.#lost();
     throw refused(answer, `the claim of '${this.key}' is not renewed`);
   }
@@ -137,8 +137,8 @@ class Claim {
       let why;
       try {
         const answer = await this.#transport.send({ method, path: this.#path(word), body, type }, this.#timeoutS);
-        if (![401, 500, 502, 503, 504].includes(answer.status)) return answer;
-        why = `${answer.status} ${answer.problem().word}`;
+        if (answer.isOfOnce && ![401, 500, 502, 503, 504].includes(answer.status)) return answer;
+        why = `${answer.status} ${answer.problem().word || 'of another server'}`;
       } catch (error) {
         if (!(error instanceof Unreachable)) throw error;
         why = error.message;

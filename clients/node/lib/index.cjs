@@ -220,7 +220,7 @@ class Once {
         await pause(Math.max(giveUp - uptime(), 0));
         continue;
       }
-      if (answer.status !== 503) return otherBegin(answer, key);
+      if (answer.status !== 503 && (answer.status < 500 || answer.isOfOnce)) return otherBegin(answer, key);
       if (uptime() + answer.retryAfterS >= giveUp) {
         const { word, detail } = answer.problem();
         throw new Unavailable(`nothing was run: ${word || answer.status}: ${detail}`);

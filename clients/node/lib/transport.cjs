@@ -5,6 +5,7 @@ const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
 const https = require('node:https');
+const net = require('node:net');
 const path = require('node:path');
 const tls = require('node:tls');
 const { uptime } = require('./kernel.cjs');
@@ -16,6 +17,8 @@ const UNKNOWN_AUTHORITY = [
   'UNABLE_TO_GET_ISSUER_CERT', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'DEPTH_ZERO_SELF_SIGNED_CERT',
   'SELF_SIGNED_CERT_IN_CHAIN',
 ];
+// How long a connection is kept unused. What forgets a silent one between here and the server does it later.
+const MAX_IDLE_S = 60;
 const START_TIMEOUT_S = 60; // Of `once serve --on-demand`, which may create a store.
 
 // The request had no answer; it may have been carried out. `fatal`: trying again soon is of no use.
@@ -29,10 +32,15 @@ class Unreachable extends Error {
 // What the options say; else ONCE_SERVER, else ONCE_STORE.
 function resolve(options) {
   let { server, store } = options;
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== undefined && (typeof value !== 'string' || value === '')) {
+      throw new TypeError(`${name} is ${value === '' ? 'empty' : 'no text'}: leave it out, or give it a value`);
+    }
+  }
   if (server !== undefined && store !== undefined) throw new TypeError('give server or store, not both');
   if (server === undefined && store === undefined) {
-    server = process.env.ONCE_SERVER || undefined;
-    if (server === undefined) store = process.env.ONCE_STORE || undefined;
+    server = variable('ONCE_SERVER');
+    if (server === undefined) store = variable('ONCE_STORE');
   }
   if (server !== undefined) return ofServer(server, options);
   if (store === undefined) {
@@ -46,6 +54,16 @@ function resolve(options) {
   if (named.includes('/')) named = path.resolve(named);
   return { store, program: named, directory: workingDirectory() };
 }
+
+// An empty one is a mistake, such as another variable that is missing. It must not choose another server, or trust more
+// authorities.
+function variable(name) {
+  const text = process.env[name];
+  if (text === '') throw new TypeError(`${name} is empty: unset it, or give it a value`);
+  return text;
+}
+
+const isLoopback = (host) => host === '::1' || (net.isIPv4(host) && host.startsWith('127.'));
 
 function refuse(options, names, why) {
   const found = names.find((name) => options[name] !== undefined);
@@ -74,7 +92,7 @@ function ofServer(server, options) {
   }
   let url;
   try {
-    url = new URL(server);
+    url = /^https?:\/\/[^/\\]/i.test(server) ? new URL(server) : undefined;
   } catch {
     url = undefined;
   }
@@ -86,7 +104,7 @@ function ofServer(server, options) {
   let host = url.hostname.replace(/^\[|\]$/g, '');
   if (!isTls) {
     if (host === 'localhost') host = '127.0.0.1';
-    if (!['127.0.0.1', '::1'].includes(host)) {
+    if (!isLoopback(host)) {
       throw new TypeError(
         `the server '${server}' would get the token and every result unencrypted, and anyone on the way could change them: ` +
           'use https://, or http:// to 127.0.0.1',
@@ -99,11 +117,11 @@ function ofServer(server, options) {
   if (certFile !== undefined && options.tokenFile !== undefined) {
     throw new TypeError('give tokenFile, or certFile with keyFile, not both: a server takes one of them');
   }
-  const tokenFile = options.tokenFile || process.env.ONCE_TOKEN_FILE;
+  const tokenFile = options.tokenFile ?? (certFile === undefined ? variable('ONCE_TOKEN_FILE') : undefined);
   if (certFile === undefined && !tokenFile) {
     throw new TypeError(`the server '${server}' needs a token: give tokenFile, or set ONCE_TOKEN_FILE`);
   }
-  const caFile = options.caFile || process.env.ONCE_CA_FILE || undefined;
+  const caFile = options.caFile ?? (isTls ? variable('ONCE_CA_FILE') : undefined);
   return {
     host,
     port,
@@ -137,9 +155,18 @@ class Token {
 
   #read() {
     let text;
+    let kind;
     try {
+      kind = fs.statSync(this.file);
+      if (!kind.isFile()) throw new Unreachable(`the token file ${this.file} is not a regular file`, true);
+      if (process.platform !== 'win32' && kind.mode & 0o006) { // As the server has it.
+        throw new Unreachable(
+          `the token file ${this.file} can be opened by every user of this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)`, true,
+        );
+      }
       text = fs.readFileSync(this.file, 'latin1').trim();
     } catch (error) {
+      if (error instanceof Unreachable) throw error;
       throw new Unreachable(`cannot read the token file ${this.file}: ${error.code}`, true);
     }
     if (!/^[\x21-\x7e]+$/.test(text)) throw new Unreachable(`the token file ${this.file} holds no token`, true);
@@ -166,7 +193,8 @@ class Trust {
       }
       return this.#context;
     } catch (error) {
-      throw new Unreachable(`cannot use ${named.join(' and ') || 'TLS'}: ${error.message}`, true);
+      // Files that were good before are just being replaced, perhaps.
+      throw new Unreachable(`cannot use ${named.join(' and ') || 'TLS'}: ${error.message}`, this.#context === undefined);
     }
   }
 
@@ -184,6 +212,9 @@ function systemAuthorities() {
   const more = process.env.NODE_EXTRA_CA_CERTS;
   return file && [file, ...(more ? [more] : [])].map((one) => fs.readFileSync(one));
 }
+
+// Not by the certificate's subject, as Node does it where there is no other name: it is any text that its authority let pass.
+const checkName = (host, certificate) => tls.checkServerIdentity(host, { ...certificate, subject: {} });
 
 // Another user's server would see every request, and could invent results. Node cannot ask a socket for its peer, so the
 // files are looked at before each request: a server on demand has a socket of this user, in a directory that only this user
@@ -225,7 +256,8 @@ class Transport {
 
   // A TLS session that is resumed would not be verified again, so none is.
   agent(isTls) {
-    return (this.agents[isTls] ??= new (isTls ? https : http).Agent({ keepAlive: true, maxFreeSockets: 16, maxCachedSessions: 0 }));
+    const options = { keepAlive: true, maxFreeSockets: 16, timeout: MAX_IDLE_S * 1000, maxCachedSessions: 0 };
+    return (this.agents[isTls] ??= new (isTls ? https : http).Agent(options));
   }
 
   async connectable() {
@@ -267,7 +299,7 @@ class Transport {
     if (shown !== undefined) headers.Authorization = `Bearer ${shown}`;
     const { socketPath, host, port, trust } = address;
     // Said here, because variables of the environment switch it off elsewhere.
-    const secure = trust && { secureContext: trust.context(), rejectUnauthorized: true, checkServerIdentity: tls.checkServerIdentity };
+    const secure = trust && { secureContext: trust.context(), rejectUnauthorized: true, checkServerIdentity: checkName };
     return new Promise((resolvePromise, reject) => {
       const call = (trust ? https : http).request({
         method, path: target, headers, socketPath, host, port, autoSelectFamily: true, ...secure, setHost: false,
@@ -290,6 +322,8 @@ class Transport {
       if (signal?.aborted) abort();
       call.on('error', fail);
       call.on('response', (response) => {
+        const { 'content-length': length, 'transfer-encoding': coding } = response.headers;
+        if (length === undefined && coding === undefined) call.destroy(new Unreachable('the answer is no HTTP of `once serve`'));
         const parts = [];
         let size = 0;
         response.on('error', fail);
@@ -336,6 +370,11 @@ class Answer {
     Object.assign(this, { status, headers, body, advised });
     this.word = headers['once-answer'] ?? '';
     this.type = headers['content-type'] ?? '';
+  }
+
+  // Else something in between has answered, such as a gateway whose server is away.
+  get isOfOnce() {
+    return this.word !== '' || this.problem().word !== '';
   }
 
   json() {
