@@ -10,8 +10,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // address is a server's that is not on a Unix socket.
@@ -22,6 +25,7 @@ type address struct {
 	token      *token // Nil if a client certificate is shown.
 
 	caFile, certFile, keyFile string
+	wasUsable                 atomic.Bool
 }
 
 // needsNone refuses what is for an address.
@@ -36,6 +40,25 @@ func (c *Config) needsNone(why string) error {
 	return nil
 }
 
+// variable refuses an empty one. It is a mistake, such as another variable that is missing, and must not choose another
+// server, or trust more authorities.
+func variable(name string) (string, error) {
+	text, isSet := os.LookupEnv(name)
+	if isSet && text == "" {
+		return "", fmt.Errorf("once: %s is empty: unset it, or give it a value", name)
+	}
+	return text, nil
+}
+
+func isHost(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(letter rune) bool { return letter <= ' ' || letter > '~' || letter == '%' || letter == '\\' })
+}
+
+func isPort(text string) bool {
+	number, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || (err == nil && number > 0)
+}
+
 func newAddress(config Config) (*address, error) {
 	if strings.Contains(config.Server, "@") { // Not repeated: it may be a secret.
 		return nil, errors.New("once: the server's URL has a user or a token in it, where logs would show it: name a file with the token in TokenFile or ONCE_TOKEN_FILE")
@@ -43,8 +66,8 @@ func newAddress(config Config) (*address, error) {
 	shown, _, _ := strings.Cut(config.Server, "?")
 	shown, _, _ = strings.Cut(shown, "#")
 	at, err := url.Parse(config.Server)
-	if err != nil || (at.Scheme != "http" && at.Scheme != "https") || at.Hostname() == "" || strings.Trim(at.Path, "/") != "" || shown != config.Server ||
-		(at.Scheme == "http" && at.Port() == "") {
+	if err != nil || (at.Scheme != "http" && at.Scheme != "https") || !isHost(at.Hostname()) || (at.Path != "" && at.Path != "/") || shown != config.Server ||
+		!isPort(at.Port()) || (at.Scheme == "http" && at.Port() == "") {
 		return nil, fmt.Errorf("once: the server %q is none of unix:PATH, https://HOST:PORT and http://127.0.0.1:PORT", shown)
 	}
 	a := &address{host: at.Hostname(), port: at.Port(), isTLS: at.Scheme == "https"}
@@ -71,7 +94,9 @@ func newAddress(config Config) (*address, error) {
 	tokenFile := ""
 	if config.CertFile == "" {
 		if tokenFile = config.TokenFile; tokenFile == "" {
-			tokenFile = os.Getenv("ONCE_TOKEN_FILE")
+			if tokenFile, err = variable("ONCE_TOKEN_FILE"); err != nil {
+				return nil, err
+			}
 		}
 		if tokenFile == "" {
 			return nil, fmt.Errorf("once: the server %q needs a token: set TokenFile or ONCE_TOKEN_FILE", shown)
@@ -79,7 +104,9 @@ func newAddress(config Config) (*address, error) {
 	}
 	a.caFile, a.certFile, a.keyFile = config.CAFile, config.CertFile, config.KeyFile
 	if a.isTLS && a.caFile == "" {
-		a.caFile = os.Getenv("ONCE_CA_FILE")
+		if a.caFile, err = variable("ONCE_CA_FILE"); err != nil {
+			return nil, err
+		}
 	}
 	for _, file := range []*string{&tokenFile, &a.caFile, &a.certFile, &a.keyFile} {
 		if *file == "" {
@@ -103,21 +130,22 @@ func (a *address) dialTLS(ctx context.Context, network, where string) (net.Conn,
 	if a.caFile != "" {
 		text, err := os.ReadFile(a.caFile)
 		if err != nil {
-			return nil, &unreachable{message: err.Error(), fatal: true}
+			return nil, a.unusable(err.Error())
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, &unreachable{message: fmt.Sprintf("the file %s has no certificate in PEM", a.caFile), fatal: true}
+			return nil, a.unusable(fmt.Sprintf("the file %s has no certificate in PEM", a.caFile))
 		}
 	}
 	if a.certFile != "" {
 		pair, err := tls.LoadX509KeyPair(a.certFile, a.keyFile)
 		if err != nil {
-			return nil, &unreachable{message: fmt.Sprintf("cannot use %s and %s: %v", a.certFile, a.keyFile, err), fatal: true}
+			return nil, a.unusable(fmt.Sprintf("cannot use %s and %s: %v", a.certFile, a.keyFile, err))
 		}
 		// Whatever authorities the server names: it says why it refuses one.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
+	a.wasUsable.Store(true)
 	connection, err := new(net.Dialer).DialContext(ctx, network, where)
 	if err != nil {
 		return nil, err
@@ -128,6 +156,11 @@ func (a *address) dialTLS(ctx context.Context, network, where string) (net.Conn,
 		return nil, err
 	}
 	return secured, nil
+}
+
+// unusable is of files. Those that were good before are just being replaced, perhaps.
+func (a *address) unusable(message string) *unreachable {
+	return &unreachable{message: message, fatal: !a.wasUsable.Load()}
 }
 
 // broken says what to do about an error of TLS. A certificate that is refused stays so: trying again soon is of no use.
@@ -175,7 +208,17 @@ type token struct {
 func newToken(file string) *token { return &token{file: file} }
 
 func (t *token) read() error {
-	data, err := os.ReadFile(t.file)
+	var data []byte
+	kind, err := os.Stat(t.file)
+	if err == nil && !kind.Mode().IsRegular() {
+		return &unreachable{message: fmt.Sprintf("the token file %s is not a regular file", t.file), fatal: true}
+	}
+	if err == nil && runtime.GOOS != "windows" && kind.Mode()&0o006 != 0 { // As the server has it.
+		return &unreachable{message: fmt.Sprintf("the token file %s can be opened by every user of this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)", t.file), fatal: true}
+	}
+	if err == nil {
+		data, err = os.ReadFile(t.file)
+	}
 	if err != nil {
 		return &unreachable{message: "cannot read the token's file: " + err.Error(), fatal: true}
 	}

@@ -488,7 +488,7 @@ func (c *Client) beginOnce(ctx context.Context, scope, key string, wait time.Dur
 			}
 			continue
 		}
-		if got.status != 503 {
+		if got.status != 503 && (got.status < 500 || got.isOfOnce()) {
 			stored, err := otherBegin(got, key)
 			return nil, stored, err
 		}

@@ -88,7 +88,7 @@ func (c *Claim) renew(ctx context.Context, note string, timeout time.Duration) e
 		defer c.mutex.Unlock()
 		c.validUntil = max(c.validUntil, sent+time.Duration(renewed.ValidForMs)*time.Millisecond)
 		return nil
-	case got.status == 503:
+	case got.status == 503 || !got.isOfOnce():
 		return &unreachable{message: "the server could not renew the claim yet"}
 	case got.status == 409 || got.status == 200: // 200: superseded, by another attempt's result.
 		return c.errLost()
@@ -175,13 +175,14 @@ func (c *Claim) persist(ctx context.Context, method, word string, body []byte, c
 	for {
 		got, err := c.client.send(ctx, method, c.path(word), body, content, c.client.timeout)
 		if err == nil {
-			switch got.status {
-			case 401, 500, 502, 503, 504:
-				problem, _ := got.problem()
-				err = fmt.Errorf("%d %s", got.status, problem)
-			default:
+			problem, _ := got.problem()
+			switch {
+			case !got.isOfOnce():
+				problem = "of another server"
+			case got.status != 401 && got.status != 500 && (got.status < 502 || got.status > 504):
 				return got, nil
 			}
+			err = fmt.Errorf("%d %s", got.status, problem)
 		}
 		if uptime() >= giveUp {
 			return nil, fail(ErrUnrecorded, "the end of %q could not be recorded: %v", c.Key, err)

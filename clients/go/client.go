@@ -25,6 +25,7 @@ import (
 
 const (
 	maxBodyBytes = 64 << 20    // More than any record holds.
+	maxIdle      = time.Minute // How long a connection is kept. What forgets a silent one in between does it later.
 	startTimeout = time.Minute // Of `once serve --on-demand`, which may create a store.
 	jsonType     = "application/json"
 )
@@ -57,9 +58,9 @@ type Config struct {
 type Client struct {
 	http      *http.Client
 	base      string
-	address   *address // Nil on a Unix socket.
-	store     string
-	directory string // From which the store is seen, whatever the process changes to.
+	address   *address      // Nil on a Unix socket.
+	store     func() string // Nil without one. A function, because fmt would print its password.
+	directory string        // From which the store is seen, whatever the process changes to.
 	program   string
 	timeout   time.Duration
 	holder    string
@@ -77,9 +78,12 @@ func New(config Config) (*Client, error) {
 		return nil, errors.New("once: give Server or Store, not both: a server has a store of its own")
 	}
 	if config.Server == "" && config.Store == "" {
-		config.Server = os.Getenv("ONCE_SERVER")
-		if config.Server == "" {
-			config.Store = os.Getenv("ONCE_STORE")
+		var err error
+		if config.Server, err = variable("ONCE_SERVER"); err == nil && config.Server == "" {
+			config.Store, err = variable("ONCE_STORE")
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	client := &Client{timeout: config.Timeout, holder: config.Holder, warn: config.Warn, scopes: map[string]bool{}}
@@ -96,7 +100,7 @@ func New(config Config) (*Client, error) {
 	if client.warn == nil {
 		client.warn = func(message string) { fmt.Fprintln(os.Stderr, "once: "+message) }
 	}
-	transport := &http.Transport{MaxIdleConns: 16, MaxIdleConnsPerHost: 16, DisableCompression: true}
+	transport := &http.Transport{MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: maxIdle, DisableCompression: true}
 	client.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	client.base = "http://once"
 	switch {
@@ -104,7 +108,7 @@ func New(config Config) (*Client, error) {
 		if err := config.needsNone(""); err != nil {
 			return nil, err
 		}
-		client.store = config.Store
+		client.store = func() string { return config.Store }
 		client.directory = workingDirectory()
 		client.program = config.Program
 		if client.program == "" {
@@ -195,7 +199,7 @@ func (c *Client) startServer() (string, error) {
 	defer cancel()
 	command := exec.CommandContext(ctx, c.program, "serve", "--on-demand")
 	// The URL may have a password, and every user of the host sees a command line.
-	command.Env = append(os.Environ(), "ONCE_STORE="+c.store)
+	command.Env = append(os.Environ(), "ONCE_STORE="+c.store())
 	if c.directory != workingDirectory() {
 		command.Dir = c.directory
 	}
@@ -255,6 +259,12 @@ func (a *answer) problem() (string, string) {
 		word = ""
 	}
 	return word, got.Detail
+}
+
+// isOfOnce is false where something in between has answered, such as a gateway whose server is away.
+func (a *answer) isOfOnce() bool {
+	word, _ := a.problem()
+	return a.word != "" || word != ""
 }
 
 func (a *answer) retryAfter() time.Duration {
@@ -332,7 +342,13 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 	if c.address != nil {
 		got.advice = c.address.advice(got.status)
 	}
-	got.body, err = io.ReadAll(io.LimitReader(response.Body, maxBodyBytes))
+	if response.ContentLength < 0 && len(response.TransferEncoding) == 0 { // It would end where the connection is cut.
+		return nil, &unreachable{message: "the answer is no HTTP of `once serve`"}
+	}
+	got.body, err = io.ReadAll(io.LimitReader(response.Body, maxBodyBytes+1))
+	if err == nil && len(got.body) > maxBodyBytes {
+		return nil, &unreachable{message: "the answer is too large"}
+	}
 	return got, err
 }
 

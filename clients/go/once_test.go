@@ -252,16 +252,44 @@ func TestWhatNamesNoSafeServerIsRefused(t *testing.T) {
 		{once.Config{Server: "http://127.0.0.1:1", TokenFile: "x", CAFile: "x"}, "for https:"},
 		{once.Config{Server: "unix:s", CAFile: "x"}, "at an address"},
 		{once.Config{Store: "sqlite:x.db", TokenFile: "x"}, "at an address"},
+		{once.Config{Server: "https://db:0", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://db:65536", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://b\u00fccher.example", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://[fe80::1%25eth0]:1", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "https://db\\evil", TokenFile: "x"}, "none of"},
+		{once.Config{Server: "http://127.1:1", TokenFile: "x"}, "unencrypted"},
 	} {
 		_, err := once.New(one.config)
 		if err == nil || !strings.Contains(err.Error(), one.wanted) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%+v: %v", one.config, err)
 		}
 	}
-	for _, server := range []string{"https://db", "https://[::1]:7117/", "http://localhost:7117"} {
+	for _, server := range []string{"https://db", "https://[::1]:7117/", "http://localhost:7117", "http://127.0.0.2:1"} {
 		if _, err := once.New(once.Config{Server: server, TokenFile: "x"}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestAnEmptyVariableIsRefused(t *testing.T) {
+	for _, empty := range []string{"ONCE_SERVER", "ONCE_TOKEN_FILE", "ONCE_CA_FILE"} {
+		for name, value := range map[string]string{"ONCE_SERVER": "https://db.invalid", "ONCE_TOKEN_FILE": "x", "ONCE_CA_FILE": "x", "ONCE_STORE": "sqlite:x.db"} {
+			t.Setenv(name, value)
+		}
+		t.Setenv(empty, "")
+		if _, err := once.New(once.Config{}); err == nil || !strings.Contains(err.Error(), empty+" is empty") {
+			t.Errorf("%s: %v", empty, err)
+		}
+	}
+}
+
+func TestThePasswordOfAStoreIsNeverShown(t *testing.T) {
+	client, err := once.New(once.Config{Store: "postgresql://user:hush@db/once"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown := fmt.Sprintf("%+v %#v", client, client); strings.Contains(shown, "hush") {
+		t.Error(shown)
 	}
 }
 
