@@ -2,7 +2,7 @@
 import subprocess
 
 KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-HERE = "DNS:localhost,IP:127.0.0.1"
+HERE = "DNS:localhost,IP:127.0.0.1,IP:::1"
 
 
 def openssl(*arguments):
@@ -17,10 +17,10 @@ class Authority:
         openssl("req", "-x509", *KEY, "-keyout", self.key, "-out", self.file, "-days", "2", "-subj", f"/CN={name}")
 
     def sign(self, name, subject="/CN=server", sans=HERE, days=2):
-        """The files of a certificate and of its key. One of -1 days has expired."""
+        """The files of a certificate and of its key. One of -1 days has expired, and without `sans` it has no other name."""
         file, key, request, extensions = (self.folder / f"{name}.{end}" for end in ("pem", "key", "csr", "ext"))
         openssl("req", "-new", *KEY, "-keyout", key, "-out", request, "-subj", subject)
-        extensions.write_text(f"subjectAltName={sans}\n")
+        extensions.write_text(f"subjectAltName={sans}\n" if sans else "basicConstraints=CA:FALSE\n")
         openssl("x509", "-req", "-in", request, "-CA", self.file, "-CAkey", self.key, "-CAcreateserial", "-days", str(days),
                 "-extfile", extensions, "-out", file)
         return file, key

@@ -35,6 +35,19 @@ TRANSCRIPTS = json.loads((HERE / "transcripts.json").read_text())
 TIMEOUT_MS = 60_000  # Of a client: longer than a busy machine takes to start the server again.
 LEASE_MS = 60_000  # Longer than any case.
 TENANTS = ("blue", "red")
+UNTRUSTED = {  # How a server's certificate is made that no client accepts.
+    "other-host": {"sans": "DNS:other.example,IP:127.0.0.2"},
+    "expired": {"days": -1},
+    "name-in-subject": {"subject": "/CN=localhost", "sans": ""},
+}
+UNUSABLE = {  # A file's option, what is in it, and its mode.
+    "no-token-file": ("token_file", None, None),
+    "empty-token-file": ("token_file", "\n", 0o600),
+    "two-tokens": ("token_file", "hush-hush-hush-hush\nhush-hush-hush-hush\n", 0o600),
+    "open-token-file": ("token_file", "hush-hush-hush-hush\n", 0o604),
+    "no-ca-file": ("ca_file", None, None),
+    "empty-ca-file": ("ca_file", "\n", 0o600),
+}
 
 
 class Player:
@@ -104,8 +117,8 @@ class Transcripts(harness.Case):
         self.untrusted = []  # Proxies whose certificates no client accepts.
         self.players, self.killed, self.plays = {}, [], 0
 
-    def start_proxy(self, tls):
-        proxy = CuttingProxy(self.path("p"), self.port if tls else self.server_socket, tls)
+    def start_proxy(self, tls, **more):
+        proxy = CuttingProxy(self.path("p"), self.port if tls else self.server_socket, tls, **more)
         self.addCleanup(proxy.close)
         return proxy
 
@@ -190,11 +203,20 @@ class Transcripts(harness.Case):
         if kind == "system-authorities":  # Where OpenSSL and Go look for them.
             named = self.connection("blue")
             return {**named, "env": {"SSL_CERT_FILE": named.pop("ca_file")}}
-        if kind in ("other-host", "expired"):
-            self.authority.sign(kind, **({"days": -1} if kind == "expired" else {"sans": "DNS:other.example,IP:127.0.0.2"}))
+        if kind in UNTRUSTED:
+            self.authority.sign(kind, **UNTRUSTED[kind])
             proxy = self.start_proxy((self.server_side(kind), self.proxy.tls[1]))
             self.untrusted.append(proxy)
-            return {**self.connection("blue"), "server": f"https://127.0.0.1:{proxy.port}"}
+            return {**self.connection("blue"), "server": f"https://localhost:{proxy.port}"}
+        if kind == "ipv6":
+            self.proxy = self.start_proxy(self.proxy.tls, host="::1")
+            return {**self.connection("blue"), "server": f"https://[::1]:{self.proxy.port}"}
+        if kind in UNUSABLE:
+            name, text, mode = UNUSABLE[kind]
+            if text is not None:
+                self.path(kind).write_text(text)
+                self.path(kind).chmod(mode)
+            return {**self.connection("blue"), name: str(self.path(kind))}
         if kind.startswith("certificate-"):  # Not through the proxy, which has no key of the client.
             subject = kind.removeprefix("certificate-")
             authority = Authority(self.dir, "another") if subject == "unknown" else self.authority
@@ -320,7 +342,8 @@ class Transcripts(harness.Case):
                 if name == "refuses":
                     self.proxy.refuse(value)
                 else:
-                    setattr(self.proxy, {"hangs": "is_hanging", "stale": "stale", "swap": "swap"}[name], value)
+                    setattr(self.proxy, {"hangs": "is_hanging", "stale": "stale", "swap": "swap", "instead": "instead",
+                                         "unframed": "unframed"}[name], value)
         else:
             raise AssertionError(f"a step {step}?")
 
@@ -345,12 +368,12 @@ class Transcripts(harness.Case):
             requests = len(self.proxy.seen)
             self.assertGreater(requests, 0)
             for number in range(1, requests + 1):
-                for what in ("request", "answer"):
+                for what in ("request", "answer", "half of the answer")[:3 if case["losses"] == "halves" else 2]:
                     self.play((number, what))
         logs = "".join(path.read_text() for path in self.dir.glob("*.log"))
         self.assertNotIn("Traceback", logs)
         if "server" in case:
-            for token in [path.read_text().strip() for path in self.dir.glob("*.token")]:
+            for token in ["hush", *(path.read_text().strip() for path in self.dir.glob("*.token"))]:
                 self.assertNotIn(token, logs + json.dumps([player.events for player in [*self.players.values(), *self.killed]]))
         self.assertEqual([proxy.seen for proxy in self.untrusted], [[]] * len(self.untrusted), "nothing is sent to an untrusted server")
 
@@ -366,6 +389,8 @@ def add_cases(wanted):
 if __name__ == "__main__":
     player = sys.argv.pop(2)
     COMMAND, CANNOT = PLAYERS.get(player) or (shlex.split(player), set(os.environ.get("CANNOT", "").split()))
+    if player == "go":  # Its program is built now: a player is to be ready soon.
+        subprocess.run([ROOT / "tools/go-tools"], check=True, stdout=subprocess.DEVNULL)
     add_cases(sys.argv[2:])
     del sys.argv[2:]
     harness.main()

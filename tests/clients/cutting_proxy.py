@@ -61,26 +61,28 @@ class Connection:
 class CuttingProxy:
     """`seen` has the words of the requests that arrived, `refused` counts connections that were closed at once.
 
-    `lose` is (n, "request" or "answer"): of the n-th request from now, counted from 1. `is_refusing` closes connections
-    at once. `is_hanging` never answers. `stale` says that the next claim's answer reports no time left. Requests of the
-    word `refuses` are answered by 400, and are not passed on.
+    `lose` is (n, "request", "answer" or "half of the answer"): of the n-th request from now, counted from 1.
+    `is_refusing` closes connections at once. `is_hanging` never answers. `stale` says that the next claim's answer reports
+    no time left. Requests of the word `refuses` are answered by 400, and are not passed on. `instead` is (n, status): so
+    many requests are answered as a gateway does, whose server is away, and a redirection leads back here. `unframed` says
+    that the next answer has no length, and is cut.
 
     `path` is of its Unix socket, `server` the path of the server's. With `tls`, contexts for its own side and the
-    server's, both are TLS: `port` is its own then, and `server` the server's.
+    server's, both are TLS: `port` is its own then, at `host`, and `server` the server's.
 
     `swap` is (n, m): requests about the n-th claim, counted from 1, are sent with the ID of the m-th; 0 is none.
     """
 
-    def __init__(self, path, server, tls=None):
-        self.path, self.server, self.tls = str(path), server, tls
+    def __init__(self, path, server, tls=None, host="127.0.0.1"):
+        self.path, self.server, self.tls, self.host = str(path), server, tls, host
         self.changed = threading.Condition()
         self.connections = set()
         self.reset()
         self.is_refusing = self.is_hanging = False
         self.refuses = None
         self.family = socket.AF_INET if tls else socket.AF_UNIX
-        self.listener = socket.socket(self.family)
-        self.listener.bind(("127.0.0.1", 0) if tls else self.path)
+        self.listener = socket.socket(socket.AF_INET6 if ":" in host else self.family)
+        self.listener.bind((host, 0) if tls else self.path)
         self.listener.listen(64)
         self.port = self.listener.getsockname()[1] if tls else None
         threading.Thread(target=self._accept, daemon=True).start()
@@ -89,6 +91,7 @@ class CuttingProxy:
         with self.changed:
             self.seen, self.refused, self.lose, self.stale = [], 0, None, False
             self.claims, self.swap = [], None
+            self.instead, self.unframed = (0, None), False
 
     def close(self):
         self.listener.close()
@@ -169,6 +172,15 @@ class CuttingProxy:
                 return head.replace(claim.encode(), other.encode(), 1)
         return head
 
+    def _instead(self):
+        count, status = self.instead
+        if count == 0:
+            return None
+        self.instead = count - 1, status
+        address = f"[{self.host}]" if ":" in self.host else self.host
+        location = f"Location: https://{address}:{self.port}/v1/claims\r\n" if 300 <= status < 400 and self.tls else ""
+        return f"HTTP/1.1 {status} No\r\n{location}Content-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>".encode()
+
     def _refused(self):
         self.refused += 1
         self.changed.notify_all()
@@ -182,6 +194,7 @@ class CuttingProxy:
                 lost = self.lose[1] if self.lose and self.lose[0] == len(self.seen) else None
                 is_hanging = self.is_hanging
                 head = self._swapped(head)
+                instead = self._instead()
                 self.changed.notify_all()
             if lost == "request":
                 return
@@ -189,6 +202,9 @@ class CuttingProxy:
                 while client.sock.recv(65536):
                     pass
                 return
+            if instead:
+                client.sock.sendall(instead)
+                continue
             if word == self.refuses:
                 body = b'{"type": "urn:once:problem:no-such-claim"}'
                 client.sock.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
@@ -202,6 +218,15 @@ class CuttingProxy:
             if lost == "answer":
                 return
             head, body = answer
+            if lost:
+                whole = head + b"\r\n\r\n" + body
+                client.sock.sendall(whole[:len(whole) - (len(body) + 1) // 2])
+                return
+            if self.unframed:
+                self.unframed = False
+                head = re.sub(rb"(?i)\r\nContent-Length: *\d+", b"\r\nConnection: close", head)
+                client.sock.sendall(head + b"\r\n\r\n" + body[:len(body) // 2])
+                return
             with self.changed:
                 is_stale = self.stale and head.startswith(b"HTTP/1.1 201")
                 self.stale = self.stale and not is_stale
