@@ -169,7 +169,8 @@ struct Load {
   double p99_ms = 0;
 };
 
-Load cycles(once::Store& store, unsigned threads, Seconds how_long) {
+// `made`, if not null, counts the cycles.
+Load cycles(once::Store& store, unsigned threads, Seconds how_long, std::atomic<std::uint64_t>* made = nullptr) {
   std::atomic<bool> stop{false};
   std::vector<std::vector<float>> times(threads);
   std::vector<std::thread> clients;
@@ -191,6 +192,7 @@ Load cycles(once::Store& store, unsigned threads, Seconds how_long) {
             once::blocking::replace(store, std::move(record), {seen.owner, seen.revision, claim.place});
         if (finish.status != AnswerStatus::done) give_up(finish);
         times[i].push_back(std::chrono::duration<float>(std::chrono::steady_clock::now() - start).count());
+        if (made != nullptr) made->fetch_add(1, std::memory_order_relaxed);
       }
     });
   }
@@ -214,11 +216,11 @@ Load cycles(once::Store& store, unsigned threads, Seconds how_long) {
           at(0.99)};
 }
 
-// Adds finished records with random keys, about a thousand at once.
-void fill(once::Store& store, std::uint64_t count) {
+// Adds finished records with random keys, about a thousand at once, as if it were so much earlier.
+void fill(once::Store& store, std::uint64_t count, once::Millis earlier = {}) {
   std::counting_semaphore<4096> room(4096);
   for (std::uint64_t i = 0; i < count; ++i) {
-    const once::Time now = once::system_clock()->now();
+    const once::Time now = once::system_clock()->now() - earlier;
     Record record = once::claimed(attempt(), policy, once::Stamp(now, 0), nullptr, once::Verdict::execute);
     once::complete(record, once::Result::inlined(result), policy, once::Stamp(now, 0));
     room.acquire();
@@ -272,7 +274,7 @@ void help() {
       "  --rounds   the floor and the store take turns this often; the median counts. Default 3\n"
       "  --quick    one round of one second, and no million records\n"
       "  --10m      10 million records as well: some minutes and 5 GB\n"
-      "  --only     empty, one, sealed, two or million\n"
+      "  --only     empty, one, sealed, two, sweep or million\n"
       "  --json     one JSON object instead of the table");
 }
 
@@ -368,6 +370,7 @@ class Bench {
     }
     if (wanted("sealed")) sealed_beside_clear();
     if (wanted("two")) two_processes();
+    if (wanted("sweep")) sweeps();
     if (wanted("million") && !options_.quick) {
       grow(1'000'000, "64 threads, 1 M random keys", 0.25);
       if (options_.ten_million) grow(10'000'000, "64 threads, 10 M random keys", 0);
@@ -409,6 +412,55 @@ class Bench {
       facts_.push_back({name + ": cycles/s", median(speeds)});
       facts_.push_back({name + ": CPU a cycle", median(cpu)});
     }
+  }
+
+  // What it costs to remove a record: alone, and while as many expire as are made.
+  void sweeps() {
+    const std::uint64_t records = options_.quick ? 20'000 : 1'000'000;
+    const auto store = open("sweep.db");
+    fill(*store, records, std::chrono::hours(240));
+    const auto sweep = [&](std::size_t limit) {
+      const once::SweepAnswer answer = once::blocking::sweep(*store, once::system_clock()->now(), limit);
+      if (answer.error) throw std::runtime_error("a sweep failed: " + answer.error->message);
+      return answer.removed;
+    };
+    const double writer = writer_seconds();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto half = static_cast<double>(sweep(records / 2));
+    facts_.push_back({"sweep: writer us a record", 1e6 * (writer_seconds() - writer) / half});
+    facts_.push_back({"sweep: records/s", half / Seconds(std::chrono::steady_clock::now() - begin).count()});
+
+    std::vector<double> ratios;
+    std::vector<double> writer_us;
+    double p99_ms = 0;
+    for (unsigned round = 0; round < options_.rounds; ++round) {
+      const Load without = cycles(*store, 64, Seconds(options_.seconds));
+      std::atomic<std::uint64_t> made{0};
+      std::atomic<bool> stop{false};
+      std::uint64_t removed = 0;
+      std::thread sweeper([&] {
+        while (!stop || removed < made) {
+          const std::uint64_t due = made - std::min<std::uint64_t>(removed, made);
+          if (due < 1'000 && !stop) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            continue;
+          }
+          const std::size_t now = sweep(due);
+          if (now == 0) break;  // All have gone.
+          removed += now;
+        }
+      });
+      const Load with = cycles(*store, 64, Seconds(options_.seconds), &made);
+      stop = true;
+      sweeper.join();
+      if (removed < made) throw std::runtime_error("too few records to remove: use a shorter --seconds");
+      ratios.push_back(with.cycles_per_second / without.cycles_per_second);
+      writer_us.push_back(with.writer_us - without.writer_us);
+      p99_ms = std::max(p99_ms, with.p99_ms);
+    }
+    facts_.push_back({"steady state, 64 threads: cycles/s, to the rate without removal", median(ratios)});
+    facts_.push_back({"steady state, 64 threads: writer us a cycle more than without", median(writer_us)});
+    facts_.push_back({"steady state, 64 threads: p99 ms of a cycle", p99_ms});
   }
 
   // The floor and the store in turns, so that other load affects both.

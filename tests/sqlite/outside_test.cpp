@@ -260,6 +260,9 @@ TEST_F(SqliteOutside, RandomActsOfAShellNeverLetAKeyBeClaimedTwice) {
         store = open_one();
       } else if (what == 7) {
         shell.run("DELETE FROM key_index; UPDATE once_meta SET value = 0 WHERE name = 'indexed_to'");
+      } else if (what == 8) {
+        shell.run("UPDATE records SET expires_at_ms = 1, sweep_at_ms = 1 WHERE id % 3 = 0");
+        EXPECT_FALSE(blocking::sweep(*store, Time(Millis(2)), 1 + random.below(60)).error);
       } else if (what < 14) {
         const Answer answer = blocking::remove(*store, key, seen_of(plain_record(key)));
         ASSERT_EQ(answer.status, there ? AnswerStatus::done : AnswerStatus::refused) << answer.error.message;

@@ -39,7 +39,9 @@ inline std::vector<std::string> keys_in(const std::string& path) {
 // and its memory have.
 inline void expect_sound(const std::string& path, const std::vector<const Store*>& stores = {}) {
   EXPECT_EQ(Shell(path).run("SELECT count(*) - count(DISTINCT CAST(key AS BLOB)) FROM records"), "0");
-  EXPECT_EQ(Shell(path).run("SELECT count(*) FROM key_index WHERE id NOT IN (SELECT id FROM records)"), "0");
+  EXPECT_EQ(Shell(path).run("SELECT count(*) FROM key_index WHERE id NOT IN (SELECT id FROM records) AND "
+                            "(hash, id) NOT IN (SELECT hash, id FROM dropped_keys)"),
+            "0");
   const std::unique_ptr<Store> fresh = stores::make_sqlite_store({.path = path});
   std::vector<const Store*> all = stores;
   all.push_back(fresh.get());

@@ -28,7 +28,7 @@ namespace once::stores {
 // Declined too, as misuse, even if the function ignores the error that SQLite gave it:
 // - statements that begin or end a transaction (savepoints of its own are allowed), ATTACH, PRAGMA, and changes of the
 //   schema: make tables in a SqliteTransaction. Virtual tables (FTS5, R-trees) cannot be used either;
-// - writes to the store's own tables (records, key_index, once_meta);
+// - writes to the store's own tables (records, key_index, dropped_keys, once_meta);
 // - a statement that it has neither reset nor finalized.
 // And as unavailable:
 // - foreign keys that do not hold at the end (they are checked: PRAGMA foreign_keys is on), and

@@ -26,7 +26,7 @@ namespace {
 constexpr const char* savepoint_name = "once_companion";
 constexpr const char* changes_schema = "changes the schema: make tables in a SqliteTransaction";
 constexpr int look_every = 1'000;  // Instructions of SQLite's machine between two looks at the clock.
-constexpr std::array own_tables = {"records", "key_index", "once_meta"};
+constexpr std::array own_tables = {"records", "key_index", "dropped_keys", "once_meta"};
 
 thread_local bool is_in_work = false;
 

@@ -151,6 +151,7 @@ void KeyIndex::find(std::int64_t hash, std::vector<std::int64_t>& ids) {
 
 KeyIndexer::KeyIndexer(Connection& connection, RecentKeys& recent, std::size_t least)
     : index_(connection),
+      dropped_(connection),
       recent_(recent),
       least_(least),
       // Other processes may have moved the same entries.
@@ -183,6 +184,7 @@ bool KeyIndexer::begin(std::uint64_t writes) {
     recent_.assign(index_.entries_after(ends.indexed_to), ends, writes);
     is_current_ = true;
     moving_.clear();
+    dropped_.give_up();  // An older copy put back may have the same rows again.
   } else {
     if (ends.indexed_to > recent_.known().indexed_to) {  // Another process has moved them.
       recent_.drop_to(ends.indexed_to);
@@ -198,6 +200,7 @@ bool KeyIndexer::begin(std::uint64_t writes) {
     moving_ = recent_.set_apart();
     moving_to_ = last;
     moved_ = 0;
+    dropped_.begin_lot(lot_);
   }
   moved_now_ = moved_;
   return anew;
@@ -216,6 +219,7 @@ void KeyIndexer::added(const KeyEntry& entry) {
 }
 
 void KeyIndexer::move_some() {
+  dropped_.go_on();
   if (moving_.empty() || added_.empty()) return;
   // Twice as fast as all processes add rows, so that this lot is moved before the next one is full. Not a few at a
   // time, because neighbours share a page. Not too many, because others wait.
@@ -240,6 +244,11 @@ void KeyIndexer::move_some() {
   if (moved_now_ == moving_.size()) set_indexed_to(moving_to_);
 }
 
+bool KeyIndexer::removes_more() {
+  dropped_.begin_lot(std::max(lot_, rows() / 8));
+  return dropped_.is_under_way();
+}
+
 void KeyIndexer::committed() {
   if (added_.empty()) return;
   recent_.committed(added_);
@@ -252,17 +261,22 @@ void KeyIndexer::committed() {
 }
 
 void KeyIndexer::rolled_back() {
+  dropped_.give_up();
   recent_.take_back(added_);
   added_.clear();
 }
 
 std::size_t KeyIndexer::lot() {
-  constexpr std::int64_t part = 40;   // A fortieth of the rows: about five entries for each page of the table.
+  constexpr std::size_t part = 40;    // A fortieth of the rows: about five entries for each page of the table.
   constexpr std::size_t at_most = 8;  // Times `least_`. Limits memory, and the rows to read after a kill.
+  return std::clamp(rows() / part, least_, at_most * least_);
+}
+
+// Sweeps remove the oldest.
+std::size_t KeyIndexer::rows() {
   const Resetting resetting(oldest_);
   oldest_.step();
-  const std::int64_t rows = index_.ends({}).newest - oldest_.integer(0);  // An upper bound: sweeps remove the oldest.
-  return std::clamp(static_cast<std::size_t>(std::max<std::int64_t>(rows, 0) / part), least_, at_most * least_);
+  return static_cast<std::size_t>(std::max<std::int64_t>(index_.ends({}).newest - oldest_.integer(0), 0));
 }
 
 std::size_t KeyIndexer::missing() {
@@ -307,6 +321,10 @@ std::uint64_t estimate_rows(Connection& connection) {
     const auto passed = static_cast<double>(highest) - static_cast<double>(std::numeric_limits<std::int64_t>::min());
     entries = static_cast<double>(sample - 1) * (all_hashes / std::max(passed, 1.0));
   }
+  // Entries without a row.
+  Statement dropped(connection, "SELECT (SELECT max(n) FROM dropped_keys) - (SELECT min(n) FROM dropped_keys)");
+  dropped.step();
+  entries = std::max(entries - static_cast<double>(dropped.integer(0)), 0.0);
   // Rows without an entry yet are the newest. They are few, and rarely has one in their midst been removed.
   Statement newest(
       connection,

@@ -12,8 +12,9 @@
 //
 // If A is killed before step 3, the next process reads the hashes of all rows after indexed_to.
 //
-// An entry only names a candidate: the key is compared in the row. So an entry of a deleted row does no harm. But ids
-// must never be used again, even after the newest row is deleted (last_deleted in once_meta):
+// An entry only names a candidate: the key is compared in the row. So an entry of a deleted row does no harm, and stays
+// until there are many (dropped_keys.hpp). But ids must never be used again, even after the newest row is deleted
+// (last_deleted in once_meta):
 //
 // 1. A claims K, which becomes row 7. B has seen it, and knows the rows up to 7.
 // 2. A removes K.
@@ -43,13 +44,9 @@
 #include <vector>
 
 #include "stores/sqlite/connection.hpp"
+#include "stores/sqlite/dropped_keys.hpp"
 
 namespace once::stores::sqlite {
-
-struct KeyEntry {
-  std::int64_t hash = 0;
-  std::int64_t id = 0;
-};
 
 // The state of the file that the entries in memory match.
 struct Known {
@@ -140,7 +137,9 @@ class KeyIndexer {
   [[nodiscard]] std::vector<std::int64_t> find(std::int64_t hash);
   [[nodiscard]] std::int64_t next_id() const noexcept { return next_id_; }
   void added(const KeyEntry& entry);  // The row with the next id was inserted.
-  void move_some();                   // Call it last: moves entries to the table, in proportion to the new rows.
+  void move_some();  // Call it last: moves entries to the table, in proportion to the new rows, and removes others.
+  // After rows were deleted: whether entries of such rows are due, so that move_some() removes some of them.
+  bool removes_more();
   void committed();
   void rolled_back();
 
@@ -158,8 +157,10 @@ class KeyIndexer {
 
  private:
   void set_indexed_to(std::int64_t id);
+  [[nodiscard]] std::size_t rows();  // An upper bound.
 
   KeyIndex index_;
+  DroppedKeys dropped_;
   RecentKeys& recent_;
   const std::size_t least_;
   std::size_t lot_ = least_;  // The last result of lot().

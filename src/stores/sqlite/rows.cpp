@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -456,6 +457,8 @@ Rows::Swept Rows::sweep(Time now, std::size_t limit) {
                         sweep_look_.type(1) == SQLITE_INTEGER && sweep_look_.integer(1) <= unix_ms(now));
     }
   }
+  // The highest id first, as each one above last_deleted would change that row.
+  std::ranges::sort(rows, std::ranges::greater());
   Swept swept;
   swept.looked_at = rows.size();
   for (const auto& [id, expired] : rows) {
@@ -465,6 +468,7 @@ Rows::Swept Rows::sweep(Time now, std::size_t limit) {
     statement.step();
     if (expired) ++swept.removed;
   }
+  swept.goes_on = keys_.removes_more();
   return swept;
 }
 

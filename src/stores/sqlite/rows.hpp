@@ -90,6 +90,7 @@ class Rows {
   struct Swept {
     std::size_t removed = 0;
     std::size_t looked_at = 0;
+    bool goes_on = false;  // Entries of removed rows are left in key_index, and are due.
   };
   // Reads at most `limit` rows whose sweep_at_ms has passed.
   Swept sweep(Time now, std::size_t limit);

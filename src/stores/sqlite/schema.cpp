@@ -15,8 +15,8 @@ namespace {
 // Times are UTC milliseconds. NULL means empty, never or not yet.
 //
 // A claim adds a row at the end of the table; the key itself is compared in the row. key_index has an entry for each
-// row up to indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by any program, deletes its
-// entry, and updates last_deleted, the highest id ever deleted.
+// row up to indexed_to; those of later rows are in memory (key_index.hpp). Deleting a row, by any program, notes its
+// entry in dropped_keys (dropped_keys.hpp), and updates last_deleted, the highest id ever deleted.
 //
 // sweep_at_ms is never later than expires_at_ms, and follows it lazily: most completions extend the expiry without
 // changing the index, and the sweep checks both.
@@ -71,12 +71,6 @@ CREATE TABLE once_meta (
 ) WITHOUT ROWID;
 INSERT INTO once_meta VALUES ('hash_key', randomblob(16)), ('indexed_to', 0), ('last_deleted', 0);
 
-CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
-  DELETE FROM key_index WHERE hash = old.hash AND id = old.id;
-  INSERT INTO once_meta (name, value) VALUES ('last_deleted', old.id)
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value < excluded.value;
-END;
-
 CREATE VIEW records_readable AS
 SELECT id,
        key,
@@ -108,6 +102,20 @@ SELECT id,
        failure_code,
        failure_message
 FROM records;
+)sql";
+
+constexpr const char* deletions = R"sql(
+CREATE TABLE dropped_keys (
+  n    INTEGER PRIMARY KEY,           -- in the order of the deletions
+  hash INTEGER NOT NULL,
+  id   INTEGER NOT NULL
+);
+
+CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
+  INSERT INTO dropped_keys (hash, id) VALUES (old.hash, old.id);
+  INSERT INTO once_meta (name, value) VALUES ('last_deleted', old.id)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value < excluded.value;
+END;
 )sql";
 
 std::string meta_text(Connection& connection, std::string_view name) {
@@ -178,11 +186,25 @@ bool has_tables(Connection& connection) {
   return true;
 }
 
+// Builds before 0.1.0 made a trigger that removed each entry of key_index with its row.
+static void note_deletions(Connection& connection) {
+  const auto has_notes = [&] {
+    return connection.number("SELECT count(*) FROM sqlite_schema WHERE name = 'dropped_keys'") != 0;
+  };
+  if (has_notes()) return;
+  Transaction transaction(connection);
+  if (has_notes()) return;  // Another process may have made it meanwhile.
+  connection.run("DROP TRIGGER IF EXISTS records_deleted");
+  connection.run(deletions);
+  transaction.commit();
+}
+
 void make_tables(Connection& connection) {
-  if (has_tables(connection)) return;
+  if (has_tables(connection)) return note_deletions(connection);
   Transaction transaction(connection);
   if (has_tables(connection)) return;  // Another process may have made them meanwhile; now none can.
   connection.run(tables);
+  connection.run(deletions);
   connection.run(("PRAGMA application_id = " + std::to_string(application_id)).c_str());
   connection.run(("PRAGMA user_version = " + std::to_string(format_version)).c_str());
   transaction.commit();

@@ -341,12 +341,13 @@ void Writer::sweep_slice_once() {
   bool over = false;
   try {
     writing_.begin();
+    writing_.learn_keys();
     const Rows::Swept swept = writing_.rows().sweep(operation.now, slice);
     const bool more = swept.looked_at == slice && writing_.rows().has_expired(operation.now);
-    writing_.commit();
+    writing_.commit_with_keys();
     answer.removed += swept.removed;
     answer.more = more;
-    over = !more || answer.removed >= operation.limit;
+    over = (!more || answer.removed >= operation.limit) && !swept.goes_on;
   } catch (const SqlError& error) {
     writing_.undo(error);
     if (!std::exchange(operation.is_second_try, true) && writing_.made_room(error.primary()))
