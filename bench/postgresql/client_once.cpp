@@ -1,6 +1,6 @@
 // once as one of the clients of compare.py, which says what is asked and answered on each line:
 //
-//   postgresql_once URL
+//   postgresql_once URL [WRITE_CONNECTIONS]
 //   postgresql_once --create URL      makes the schema
 //   postgresql_once --versions
 #include <atomic>
@@ -52,7 +52,8 @@ once::stores::PostgresqlOptions options(const std::string& url) { return {.url =
 
 class Client {
  public:
-  explicit Client(const std::string& url) : store_(once::stores::make_postgresql_store(options(url))) {}
+  explicit Client(const once::stores::PostgresqlOptions& options)
+      : store_(once::stores::make_postgresql_store(options)) {}
 
   json answer(const json& line) {
     const std::string what = line.at("do");
@@ -191,8 +192,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   const bool create = argc == 3 && std::string_view(argv[1]) == "--create";
-  if (argc != 2 && !create) {
-    std::cerr << "usage: postgresql_once [--create] URL\n";
+  if (argc != 2 && argc != 3) {
+    std::cerr << "usage: postgresql_once [--create] URL [WRITE_CONNECTIONS]\n";
     return 2;
   }
   try {
@@ -200,7 +201,9 @@ int main(int argc, char** argv) {
       once::stores::create_postgresql_schema(options(argv[2]), {});
       return 0;
     }
-    Client client(argv[1]);
+    once::stores::PostgresqlOptions its = options(argv[1]);
+    if (argc == 3) its.write_connections = static_cast<std::uint32_t>(std::stoul(argv[2]));
+    Client client(its);
     for (std::string line; std::getline(std::cin, line);) std::cout << client.answer(json::parse(line)) << std::endl;
   } catch (const std::exception& error) {
     std::cerr << "postgresql_once: " << error.what() << '\n';

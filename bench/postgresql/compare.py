@@ -1,6 +1,6 @@
 """once against pgbench with equal writes, and against other libraries with idempotency keys in PostgreSQL.
 
-    bench/run BUILD_FOLDER postgresql [--quick] [--only-once] [--json] [--write-docs]
+    bench/run BUILD_FOLDER postgresql [--quick] [--only-once | --only-lanes] [--json] [--write-docs]
 
 One server of Debian's packages on this machine, fsync on, synchronous commits. A cycle is a claim and its finish, each
 committed by itself: the engine's new call with a result of 100 bytes. pgbench (-M prepared, a connection and a client for
@@ -15,6 +15,8 @@ and transactions are the server's own counts.
 Table sizes: the table is filled with finished records by SQL before the rounds. The server writes no checkpoint and runs
 no autovacuum while it is measured.
 
+Lanes: once with two and four connections for writes, beside one, 256 cycles in flight. --only-lanes measures nothing else.
+
 Other libraries: once, DBOS Transact (TypeScript; a workflow's id is the key) and idemkit (Python; `@idempotent`) do the
 same cycles, with as many connections as cycles in flight, but once, which has one for writes. Then a process of each is
 killed (-9) while it has many keys in work, and another that was there all the time is asked for all of them. The work
@@ -25,6 +27,7 @@ a line {"seconds": ..., "cpu_us": ..., "runs": how often the work ran, "wrong": 
 """
 import argparse
 import collections
+import contextlib
 import datetime
 import itertools
 import json
@@ -56,6 +59,7 @@ SETTINGS = {
 }
 MODES = (1, 16, 64)
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+LANES, LANES_IN_FLIGHT = (1, 2, 4), (64, 256)
 LIBRARY_MODES = (1, 64)
 RESULT = "r" * 100
 # Work that is killed.
@@ -288,6 +292,25 @@ def against_pgbench(server, options, folder):
     return {"modes": modes, "sizes": by_size, "hot_updates": hot}
 
 
+def lanes(server, options):
+    """Connections for writes: the rates of some, and the ratio of one to each."""
+    database = Database(server, server.database())
+    subprocess.run([options.once, "--create", database.url], check=True, env=postgresql.environment())
+    fill(database, 1_000 if options.quick else 100_000, "h" * 20)
+    seconds, rounds = (0, 1) if options.quick else (options.seconds, options.rounds)
+    told = {}
+    with contextlib.ExitStack() as running:
+        clients = [Client(database, [options.once, database.url, str(count)], str(count)) for count in LANES]
+        for client in clients:
+            running.enter_context(client.lines)
+        for in_flight in LANES_IN_FLIGHT:
+            print(f"connections for writes, {in_flight} in flight: measuring", file=sys.stderr)
+            for client in clients:
+                client.round(in_flight, 0)  # Connects.
+            told[in_flight] = take_turns(clients, in_flight, seconds, rounds)
+    return told
+
+
 def libraries(options):
     """Installs them below build/. Returns the commands, without their arguments, and the versions."""
     folder = ROOT / "build" / "bench-postgresql"
@@ -418,24 +441,28 @@ def main():
     parser = argparse.ArgumentParser(prog="bench_postgresql", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--once", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--only-once", action="store_true", help="no other library")
+    parser.add_argument("--only-lanes", action="store_true", help="only connections for writes")
     parser.add_argument("--rounds", type=int, default=7, help="of each client")
     parser.add_argument("--seconds", type=int, default=3, help="of a round")
     parser.add_argument("--most-records", type=int, default=SIZES[-1], help="no larger table")
     common.add_options(parser)
     options = common.parse(parser)
-    if options.write_docs and (options.only_once or options.most_records < SIZES[-1]):
+    if options.write_docs and (options.only_once or options.only_lanes or options.most_records < SIZES[-1]):
         parser.error("the documents tell of all libraries and sizes")
 
     figures = {
         "date": datetime.date.today().isoformat(), "machine": common.machine(), "settings": SETTINGS,
         "rounds": options.rounds, "seconds": options.seconds,
     }
-    folder, commands = (None, {}) if options.only_once else libraries(options)
+    folder, commands = (None, {}) if options.only_once or options.only_lanes else libraries(options)
     commands = {"once": [options.once]} | commands
     figures["versions"] = versions(commands.values())
     with tempfile.TemporaryDirectory(prefix="once-bench-") as scratch, postgresql.running(SETTINGS) as server:
         scratch = pathlib.Path(scratch) / ("quick" if options.quick else "whole")
         scratch.mkdir()
+        figures["lanes"] = lanes(server, options)
+        if options.only_lanes:
+            return print(json.dumps(figures, indent=2))
         figures |= against_pgbench(server, options, scratch)
         all_libraries = [Library(name, server, options, folder, command) for name, command in commands.items()]
         figures["libraries"] = beside_others(all_libraries, options)

@@ -74,6 +74,13 @@ def targets(figures):
     yield row("the best ratio of all sizes of the table to the worst", max(ratios) / min(ratios), 1.3, False)
 
 
+def lanes(figures):
+    for in_flight, measured in figures["lanes"].items():
+        for count, its in measured.items():
+            yield [f"{in_flight} in flight, {count}", grouped(its["per_second"]), f"{1 / its.get('ratio', 1):.2f}",
+                   f"{its['client_us']:.1f}", grouped(its["server_us"]), f"{its['transactions']:.3f}"]
+
+
 def killed(figures):
     for name, text in KILLED.items():
         it = figures["killed"][name]
@@ -94,6 +101,8 @@ def tables(figures):
         common.table(["records in the table, 64 in flight", "once, cycles/s", "pgbench, cycles/s", "ratio", "once, bytes of WAL",
                       "pgbench, bytes of WAL"], list(sizes(figures))),
         common.table(["once (**bold**: not met)", "measured", "target"], list(targets(figures))),
+        *([common.table(["connections for writes", "cycles/s", "to one connection", "client CPU µs an operation",
+                         "server CPU µs a cycle", "transactions a cycle"], list(lanes(figures)))] if "lanes" in figures else []),
         common.table(["the same cycles", *(WHO[name] for name in ("once", "dbos", "idemkit"))],
                      list(rates(figures, "libraries", ("once", "dbos", "idemkit")))),
         common.table(["a process with work in hand is killed", "keys", "begun by then", "ran twice", "without a result", "s"],

@@ -17,6 +17,7 @@ PostgresqlOptions take_postgresql(Url& url) {
   options.operation_timeout = url.take_duration("operation_timeout").value_or(options.operation_timeout);
   options.lock_timeout = url.take_duration("lock_timeout").value_or(options.lock_timeout);
   take_number("group", options.group);
+  take_number("write_connections", options.write_connections);
   take_number("side_connections", options.side_connections);
   options.allow_unsafe = url.take_flag("allow_unsafe").value_or(options.allow_unsafe);
   options.allow_clear = url.take_flag("write_clear").value_or(options.allow_clear);

@@ -123,6 +123,8 @@ const StoreTraits traits{.shared = true,
                          .hands_out = true};
 
 ONCE_CONFORMANCE(postgresql, traits, [] { return std::make_unique<PostgresqlHarness>(); });
+ONCE_CONFORMANCE(postgresql_lanes, traits,
+                 [] { return std::make_unique<PostgresqlHarness>(stores::PostgresqlOptions{.write_connections = 3}); });
 
 }  // namespace
 }  // namespace once::testing

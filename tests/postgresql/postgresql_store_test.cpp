@@ -235,6 +235,35 @@ TEST_F(PostgresqlStoreTest, CallersWhoAreToldTogetherWriteTogether) {
   EXPECT_LT(std::stoi(groups), each + each / 2);  // Two groups in turns: 2 * each.
 }
 
+TEST_F(PostgresqlStoreTest, WritesGoByAsManyConnectionsAsAreWanted) {
+  const auto sessions = [&](std::uint32_t wanted) {
+    store_.reset();
+    options_.write_connections = wanted;
+    std::vector<Pending> writes(64);
+    for (std::size_t i = 0; i < writes.size(); ++i) {
+      store().insert(share(plain_record(std::to_string(wanted) + "." + std::to_string(i))), writes[i].done());
+    }
+    for (Pending& write : writes) EXPECT_EQ(write.wait().status, Status::done);
+    return shell_.run(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'once' AND "
+        "datname = current_database() AND query LIKE '%write_1%'");
+  };
+  EXPECT_EQ(sessions(1), "1");
+  EXPECT_EQ(sessions(4), "4");
+}
+
+// Each key has a connection, and so an order: a replace that follows an insert finds it.
+TEST_F(PostgresqlStoreTest, WritesOfOneKeyKeepTheirOrder) {
+  options_.write_connections = 4;
+  std::vector<Pending> answers(100);
+  for (std::size_t i = 0; i < answers.size(); i += 2) {
+    const Record record = plain_record("k" + std::to_string(i));
+    store().insert(share(record), answers[i].done());
+    store().replace(share(next_of(record)), {record.owner, record.revision}, answers[i + 1].done());
+  }
+  for (Pending& answer : answers) EXPECT_EQ(answer.wait().status, Status::done);
+}
+
 TEST_F(PostgresqlStoreTest, DeadlocksAndSerializationFailuresAreTriedAgain) {
   shell_.run("CREATE SEQUENCE " + schema_ + ".tries");  // A rollback does not turn it back.
   for (const char* const state : {"40P01", "40001", "57014"}) {

@@ -116,6 +116,8 @@ TEST_F(OpenStore, LeavesToLibpqWhatIsItsOwn) {
   EXPECT_EQ(store->name(), "postgresql://h1,h2:1,2/db schema pay");
   EXPECT_THAT(refusal("postgresql://h/db?sslmodus=require"), HasSubstr("sslmodus"));
   EXPECT_THAT(refusal("postgresql://h/db?lock_timeout=1h"), HasSubstr("lock_timeout must be 1ms to 10s"));
+  EXPECT_THAT(refusal("postgresql://h/db?write_connections=0"), HasSubstr("write_connections must be 1 to 16"));
+  EXPECT_EQ(stores::postgresql_options("postgresql://h/db?write_connections=2").write_connections, 2U);
   EXPECT_THAT(refusal("postgresql:db"), HasSubstr("two slashes are missing"));
   EXPECT_THAT(refusal("postgresql://h/db?schema="), HasSubstr("1 to 63 bytes"));
 }

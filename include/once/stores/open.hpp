@@ -44,7 +44,8 @@ namespace once {
 //
 // postgresql: takes, each the option of PostgresqlOptions with its name and its default,
 //
-//   schema=once  operation_timeout=10s  lock_timeout=100ms  group=256  side_connections=4  allow_unsafe=0|1
+//   schema=once  operation_timeout=10s  lock_timeout=100ms  group=256  write_connections=1  side_connections=4
+//   allow_unsafe=0|1
 //
 // All its other parameters are libpq's (sslmode, connect_timeout, target_session_attrs …), which refuses unknown ones.
 // A URL with a password is readable by other users in a command line: use ~/.pgpass or PGPASSFILE.

@@ -34,6 +34,11 @@ struct PostgresqlOptions {
   // Writes or reads that are sent together and share one commit. 1 to 1000.
   std::uint32_t group = 256;
 
+  // Connections for writes. A key is always written on the same one, so writes of different keys may overtake each
+  // other, and each connection commits its own groups. More than one pays only where a single server process is busy
+  // all the time: some hundred writes at once. With fewer, there are more commits for the same writes. 1 to 16.
+  std::uint32_t write_connections = 1;
+
   // Connections for writes that wait for a lock, and as many for writes with a companion. They are opened when they are
   // needed, and closed after 30 s. 1 to 64.
   std::uint32_t side_connections = 4;
@@ -59,9 +64,9 @@ struct PostgresqlOptions {
 // write returns the record in the way, in the same trip. get() sees every acknowledged write. Transactions are read
 // committed, whatever the role's default is, and never commit asynchronously: synchronous_commit=off counts as on here.
 //
-// Connections. One for writes, one for reads, one for list() and sweep(), and side_connections; as many again, with a
-// thread each, for writes with a companion (once/stores/postgresql_transaction.hpp). Each is opened when it
-// is needed, and anew after it was lost: after 50 ms, then after twice as long each time, up to 1 s. No statement is
+// Connections. write_connections, one for reads, one for list() and sweep(), and side_connections; as many again, with
+// a thread each, for writes with a companion (once/stores/postgresql_transaction.hpp). Each is opened when it is
+// needed, and anew after it was lost: after 50 ms, then after twice as long each time, up to 1 s. No statement is
 // named, no parameter set for a session, and no statement cancelled, so a pooler in transaction mode (PgBouncer) may be
 // between.
 //

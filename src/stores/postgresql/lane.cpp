@@ -152,7 +152,8 @@ void Lane::could_not_connect(std::string problem, bool retry) {
   // max_connections, and CONNECTION LIMIT of a role or a database. The connections may be this store's own: with a
   // limit of 1 it writes by one, and then cannot read by another.
   if (problem_.find("too many c") != std::string::npos || problem_.find("remaining connection") != std::string::npos) {
-    problem_ += ". A store opens up to " + std::to_string(3 + io_.options.side_connections) +
+    problem_ += ". A store opens up to " +
+                std::to_string(2 + io_.options.write_connections + io_.options.side_connections) +
                 " connections, and more for companions: allow them all";
   }
   next_host();

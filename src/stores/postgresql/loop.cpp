@@ -1,6 +1,7 @@
 #include "stores/postgresql/loop.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -13,7 +14,6 @@ namespace {
 
 constexpr Millis busy_tick{25};       // How late a deadline may be noticed.
 constexpr Millis idle_limit{30'000};  // Of the connections for operators and aside.
-constexpr std::size_t first_aside = 3;
 
 }  // namespace
 
@@ -24,12 +24,16 @@ Io::Io(PostgresqlOptions given, Target given_target)
            about_call(options.schema)},
       timer_(context),
       work_(context.get_executor()) {
-  lanes_.push_back(std::make_unique<Lane>(*this, Lane::Kind::writes));
-  lanes_.push_back(std::make_unique<Lane>(*this, Lane::Kind::reads));
-  lanes_.push_back(std::make_unique<Lane>(*this, Lane::Kind::operators));
-  for (std::uint32_t i = 0; i < options.side_connections; ++i) {
-    lanes_.push_back(std::make_unique<Lane>(*this, Lane::Kind::aside));
-  }
+  for (std::uint32_t i = 0; i < options.write_connections; ++i) writes_.push_back(&add_lane(Lane::Kind::writes));
+  reads_ = &add_lane(Lane::Kind::reads);
+  operators_ = &add_lane(Lane::Kind::operators);
+  for (std::uint32_t i = 0; i < options.side_connections; ++i) aside_.push_back(&add_lane(Lane::Kind::aside));
+}
+
+Lane& Io::add_lane(Lane::Kind kind) { return *lanes_.emplace_back(std::make_unique<Lane>(*this, kind)); }
+
+Lane& Io::writes_of(const std::string& key) const noexcept {
+  return *writes_[writes_.size() == 1 ? 0 : std::hash<std::string>()(key) % writes_.size()];
 }
 
 void Io::submit(RequestPtr request) {
@@ -69,23 +73,22 @@ void Io::route(RequestPtr request) {
     case Call::write:
       // The group would wait for the same lock.
       if (aside_keys_.contains(request->key)) return put_aside(std::move(request));
-      return lanes_[0]->add(std::move(request));
+      return writes_of(request->key).add(std::move(request));
     case Call::get:
     case Call::about:
-      return lanes_[1]->add(std::move(request));
+      return reads_->add(std::move(request));
     case Call::list:
     case Call::sweep:
-      return lanes_[2]->add(std::move(request));
+      return operators_->add(std::move(request));
   }
 }
 
 void Io::put_aside(RequestPtr request) {
   aside_keys_.insert(request->key);
   // An open one with nothing to do, else a new one, else the one with the least to do.
-  const auto rank = [](const std::unique_ptr<Lane>& lane) { return 2 * lane->load() + (lane->open() ? 0 : 1); };
-  const auto least = std::min_element(lanes_.begin() + first_aside, lanes_.end(),
-                                      [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  Lane& lane = **least;
+  const auto rank = [](const Lane* lane) { return 2 * lane->load() + (lane->open() ? 0 : 1); };
+  Lane& lane =
+      **std::min_element(aside_.begin(), aside_.end(), [&](const Lane* a, const Lane* b) { return rank(a) < rank(b); });
   lane.add(std::move(request));
   lane.pump();
 }
@@ -119,16 +122,17 @@ void Io::tick() {
   next_tick_.reset();
   const auto now = Steady::now();
   bool may_close = false;
-  for (std::size_t at = 0; at < lanes_.size(); ++at) {
-    Lane& lane = *lanes_[at];
-    lane.tick(now);
-    if (at + 1 < first_aside || !lane.idle_since()) continue;
+  for (const auto& lane : lanes_) lane->tick(now);
+  const auto close_idle = [&](Lane& lane) {
+    if (!lane.idle_since()) return;
     if (*lane.idle_since() + idle_limit <= now) {
       lane.close();
     } else {
       may_close = true;
     }
-  }
+  };
+  close_idle(*operators_);
+  for (Lane* const lane : aside_) close_idle(*lane);
   if (busy()) {
     schedule(now, busy_tick);
   } else if (may_close) {

@@ -225,8 +225,15 @@ class Io final : public SharedLoop {
   bool stopped_ = false;
 
   std::vector<RequestPtr> taken_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // Writes, reads, operators, then those aside.
-  std::multiset<std::string> aside_keys_;     // What is written on a connection aside now.
+  Lane& add_lane(Lane::Kind kind);
+  [[nodiscard]] Lane& writes_of(const std::string& key) const noexcept;
+
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<Lane*> writes_;
+  Lane* reads_ = nullptr;
+  Lane* operators_ = nullptr;
+  std::vector<Lane*> aside_;
+  std::multiset<std::string> aside_keys_;  // What is written on a connection aside now.
   std::deque<RequestPtr> finished_;
   Timer timer_;
   std::optional<Steady::time_point> next_tick_;

@@ -42,6 +42,7 @@ void check(const PostgresqlOptions& o) {
   }
   if (o.lock_timeout < Millis{1} || o.lock_timeout > Millis{10'000}) refuse("lock_timeout must be 1ms to 10s");
   if (o.group < 1 || o.group > 1'000) refuse("group must be 1 to 1000");
+  if (o.write_connections < 1 || o.write_connections > 16) refuse("write_connections must be 1 to 16");
   if (o.side_connections < 1 || o.side_connections > 64) refuse("side_connections must be 1 to 64");
   if (!o.clock) refuse("the clock is missing");
 }
