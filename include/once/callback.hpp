@@ -11,6 +11,7 @@
 
 namespace once {
 
+// Only defined for the signature of a function, R(Args...).
 template <class Signature>
 class Callback;
 
@@ -21,8 +22,9 @@ template <class R, class... Args>
 class Callback<R(Args...)> {
  public:
   Callback() noexcept = default;
-  Callback(std::nullptr_t) noexcept {}
+  Callback(std::nullptr_t) noexcept {}  // Empty.
 
+  // Moves or copies `f` in. Allocates if `f` has more than 48 bytes, or may throw when it is moved.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, Callback> && std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
   Callback(F&& f) {
@@ -51,7 +53,8 @@ class Callback<R(Args...)> {
   Callback& operator=(const Callback&) = delete;
   ~Callback() { reset(); }
 
-  explicit operator bool() const noexcept { return table_ != nullptr; }
+  explicit operator bool() const noexcept { return table_ != nullptr; }  // False: empty.
+  // As often as the callable allows.
   R operator()(Args... args) { return table_->call(buffer_, std::forward<Args>(args)...); }
 
  private:

@@ -24,13 +24,14 @@ class Clock {
 class Random {
  public:
   virtual ~Random() = default;
+  // Fills all of `out`, and must not fail: the host's ends the program if the kernel gives no random bytes.
   virtual void fill(std::span<std::uint8_t> out) noexcept = 0;
 };
 
 // Calls back at a moment of Clock::uptime(). Thread-safe.
 class Timers {
  public:
-  using Id = std::uint64_t;
+  using Id = std::uint64_t;  // Names a timer. Not used again by the same object.
   virtual ~Timers() = default;
   // Gets what at() needs, such as a thread, so that at() does not fail later. The engine calls it before each claim.
   // Throws Exception(unavailable): then nothing is claimed.
@@ -43,8 +44,8 @@ class Timers {
 
 // A store's time: between now - error and now + error when its answer was made. Truncated to whole milliseconds.
 struct StoreTime {
-  Time now{};
-  Millis error{0};
+  Time now{};       // UTC.
+  Millis error{0};  // 0: exact, but for the truncation.
 
   friend bool operator==(const StoreTime&, const StoreTime&) = default;
 };
@@ -60,6 +61,8 @@ class StoreClock {
   // This many answers in a row that agree with each other outweigh all earlier ones.
   static constexpr int outweighing = 3;
 
+  // Takes in the time `told` by an answer. Uptimes of this host: when its request was `sent`, and when it was
+  // `received`.
   void learn(StoreTime told, Uptime sent, Uptime received) noexcept;
 
   // Empty before the first answer. now - error to now + error covers every possible time. An answer that contradicts

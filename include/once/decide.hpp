@@ -22,16 +22,17 @@ std::string_view input_beginning(std::string_view input, std::size_t max_bytes =
 
 // One try at claiming a key.
 struct Attempt {
-  std::string key = {};
-  Owner owner = {};  // Random, new for each attempt. Zeros: none is drawn yet, so no record is its own.
-  Fingerprint fingerprint = {};
-  std::string holder = {};
-  std::string label = {};                            // Record::label.
+  std::string key = {};          // Key::stored().
+  Owner owner = {};              // Random, new for each attempt. Zeros: none is drawn yet, so no record is its own.
+  Fingerprint fingerprint = {};  // Empty: matches every record.
+  std::string holder = {};       // Record::holder.
+  std::string label = {};        // Record::label.
   std::shared_ptr<const CallTrace> trace = nullptr;  // Null: not traced.
   InputPtr input = nullptr;                          // Record::input. Null: not kept.
   std::uint64_t input_bytes = 0;                     // Record::input_bytes.
 };
 
+// What the record says to an attempt.
 enum class Verdict : std::uint8_t {
   execute,         // No record, or an expired one: make a fresh claim.
   resume,          // This attempt has the claim already: the store's answer was lost.
@@ -45,11 +46,12 @@ enum class Verdict : std::uint8_t {
   mark_unknown,    // A lapsed claim under `hold`: no caller may run it again.
 };
 
-std::string_view to_string(Verdict verdict) noexcept;
+std::string_view to_string(Verdict verdict) noexcept;  // "execute" …
 
+// What decide() returns.
 struct Decision {
-  Verdict verdict = Verdict::execute;
-  Millis retry_after{0};  // conflict: what is left of the lease, plus the skew. Never 0.
+  Verdict verdict = Verdict::execute;  // execute, retry, take_over: call claim() next. mark_unknown: mark_lapsed().
+  Millis retry_after{0};               // conflict: what is left of the lease, plus the skew. Never 0.
 
   friend bool operator==(const Decision&, const Decision&) = default;
 };
@@ -60,9 +62,10 @@ Decision decide(const Record* seen, const Attempt& attempt, const EffectivePolic
 // What every write needs: the time, and random bits for its revision (next_revision()). Use a stamp for one write only:
 // the next one needs new bits.
 struct Stamp {
+  // Neither has a default, so that no write forgets one.
   Stamp(Time stamp_now, std::uint32_t stamp_random) noexcept : now(stamp_now), random(stamp_random) {}
-  Time now;
-  std::uint32_t random;
+  Time now;              // The store's time if it tells it, otherwise the host's.
+  std::uint32_t random;  // The low 20 bits count.
 };
 
 // The record that a new claim writes: by insert if `seen` is null, otherwise by replace. The verdict is execute, retry
@@ -77,8 +80,12 @@ void claim(Record& next, const Attempt& attempt, const EffectivePolicy& policy, 
 
 // Each of these takes `record`, a copy of the stored one, and changes it into the one to write over it, under the next
 // revision.
+//
+// Ends the claim with a result, kept for Policy::retention.
 void complete(Record& record, Result&& result, const EffectivePolicy& policy, Stamp stamp);
+// Ends it with a failure, whose texts are cut to their limits. Kept for Policy::failure_retention.
 void fail(Record& record, Failure failure, Result&& result, const EffectivePolicy& policy, Stamp stamp);
+// Ends it without an outcome. Does not expire. `reason`: Failure::message, cut to its limit.
 void mark_unknown(Record& record, std::string_view reason, Stamp stamp);
 void mark_lapsed(Record& record, Stamp stamp);  // mark_unknown() for a claim whose lease has lapsed under `hold`.
 void release(Record& record, std::string_view reason, const EffectivePolicy& policy,

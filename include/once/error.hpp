@@ -24,8 +24,8 @@ std::string_view to_string(ErrorKind kind) noexcept;
 
 // A failure as a value: stores and the asynchronous interface return these.
 struct Error {
-  ErrorKind kind = ErrorKind::unavailable;
-  std::string message = {};  // For people: what failed and what to do next. UTF-8, no trailing newline.
+  ErrorKind kind = ErrorKind::unavailable;  // What the caller can do about it.
+  std::string message = {};                 // For people: what failed and what to do next. UTF-8, no trailing newline.
 
   friend bool operator==(const Error&, const Error&) = default;
 };
@@ -33,10 +33,12 @@ struct Error {
 // A failure as an exception: the blocking interface throws these, and every exception of the library derives from it.
 class Exception : public std::runtime_error {
  public:
+  // what() is the error's message.
   explicit Exception(Error error) : std::runtime_error(error.message), kind_(error.kind) {}
+  // The same from its parts.
   Exception(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
-  [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
-  [[nodiscard]] Error error() const { return {kind_, what()}; }
+  [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }  // What the caller can do about it.
+  [[nodiscard]] Error error() const { return {kind_, what()}; }    // A copy, as a value.
 
  private:
   ErrorKind kind_;

@@ -15,6 +15,7 @@
 
 namespace once {
 
+// Which writes a store lets through.
 enum class Gate : std::uint8_t {
   open,       // Everything is let through.
   filling,    // Only StoreGate::fill() writes: records come in from another store.
@@ -27,8 +28,9 @@ enum class Gate : std::uint8_t {
 
 std::string_view to_string(Gate gate) noexcept;  // "open" …
 
+// What a store keeps of its gate.
 struct GateMark {
-  Gate gate = Gate::open;
+  Gate gate = Gate::open;  // What it lets through now.
   std::string move = {};   // Names the move, the same in both stores: 32 hexadecimal digits. Empty: open.
   std::string other = {};  // The other store's name, for people.
 
@@ -42,6 +44,7 @@ inline bool takes_claims(const GateMark& mark) noexcept {
 
 // As stores keep it: "filling MOVE OTHER". Empty for another text.
 std::string gate_text(const GateMark& mark);
+// The reverse of gate_text(). Empty for a text of another form.
 std::optional<GateMark> gate_from_text(std::string_view text);
 
 // What a program is told whose write was stopped. Empty if the gate stops nothing.
@@ -64,17 +67,19 @@ class StoreGate {
   StoreGate& operator=(const StoreGate&) = delete;
   virtual ~StoreGate() = default;
 
-  virtual GateMark mark() = 0;
+  virtual GateMark mark() = 0;  // Read from the store.
 
+  // How change() ended.
   struct Changed {
+    // Whether the mark was changed, and what prevented it.
     enum class Kind : std::uint8_t {
       done,      // Durable. Every write that began before has ended, and every later one meets the new gate.
       other,     // The mark is not `seen`.
       occupied,  // To filling: there are records.
       live,      // To closed, from draining: `live` claims have a lease that ends after `live_after`.
     };
-    Kind kind = Kind::done;
-    std::size_t live = 0;
+    Kind kind = Kind::done;  // Only `done` changed the mark.
+    std::size_t live = 0;    // live: how many claims. Otherwise 0.
   };
   // Changes the mark in one transaction with what it depends on. Nothing is changed unless `done`. `live_after` is for
   // a change from draining to closed.

@@ -67,8 +67,10 @@ struct OutcomeOf : Outcome {
   R value() &&;
 };
 
+// The same for work without a result.
 template <>
 struct OutcomeOf<void> : Outcome {
+  // Throws like Outcome::value() if has_result() is false.
   void value() const {
     if (!has_result()) static_cast<void>(Outcome::value());
   }
@@ -342,6 +344,7 @@ detail::KeyParts<Parts...> key(Parts... parts) {
 template <class Signature, std::size_t Argument = 0>
 struct Operation;
 
+// For R(Args...) only: without once::Context&, which callers do not pass.
 template <class R, class... Args, std::size_t Argument>
 struct Operation<R(Args...), Argument> {
   // Names the operation, so that "charge" and "refund" of one order are kept apart. The scope of its keys is
@@ -563,6 +566,7 @@ R call_with(Fn& fn, Context& context, Args&... args) {
 template <class Signature, std::size_t Argument = 0>
 class Idempotent;
 
+// For R(Args...) only, as its operation.
 template <class R, class... Args, std::size_t Argument>
 class Idempotent<R(Args...), Argument> {
  public:

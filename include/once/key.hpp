@@ -29,10 +29,10 @@ class Key {
   // The reverse of stored(). Throws Exception(misuse) if it has no '#' or no name, or is too long.
   static Key from_stored(std::string_view stored);
 
-  [[nodiscard]] const std::string& stored() const& noexcept { return stored_; }
-  [[nodiscard]] std::string stored() && noexcept { return std::move(stored_); }
-  [[nodiscard]] std::string scope() const;      // Unescaped; may be empty.
-  [[nodiscard]] std::string_view name() const;  // A view into this key.
+  [[nodiscard]] const std::string& stored() const& noexcept { return stored_; }  // At most max_key_bytes.
+  [[nodiscard]] std::string stored() && noexcept { return std::move(stored_); }  // The key must not be used afterwards.
+  [[nodiscard]] std::string scope() const;                                       // Unescaped; may be empty.
+  [[nodiscard]] std::string_view name() const;                                   // A view into this key.
 
   friend bool operator==(const Key&, const Key&) = default;
 
@@ -45,8 +45,8 @@ class Key {
 // A scope with many keys: it is escaped once. Immutable; safe to use from any thread.
 class KeyScope {
  public:
-  explicit KeyScope(std::string_view scope);
-  [[nodiscard]] Key key(std::string_view name) const;  // Key(scope, name)
+  explicit KeyScope(std::string_view scope);           // May be empty. Its length counts only in key().
+  [[nodiscard]] Key key(std::string_view name) const;  // Key(scope, name), which throws.
 
  private:
   std::string prefix_;

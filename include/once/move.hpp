@@ -26,8 +26,15 @@
 
 namespace once {
 
-enum class MoveStep : std::uint8_t { counting, draining, copying, comparing };
+// What move_records() is doing, for people.
+enum class MoveStep : std::uint8_t {
+  counting,   // Reads the source, as plan_move() does.
+  draining,   // Waits until no claim is live in the source.
+  copying,    // Writes the records into the target.
+  comparing,  // Reads the target again.
+};
 
+// For plan_move() and move_records().
 struct MoveOptions {
   // How long to wait for live claims to end. The move stays as it is then: call it again, or undo_move().
   Millis wait{600'000};
@@ -41,25 +48,27 @@ struct MoveOptions {
 
 // What is in the source, and whether it can be moved.
 struct MovePlan {
-  GateMark from = {};
-  GateMark to = {};
-  std::uint64_t records = 0;
-  std::uint64_t bytes = 0;  // record_bytes() of all.
-  std::uint64_t live = 0;   // Claims with a live lease, for which a move waits.
-  Millis clocks_apart{0};   // How far the target's time is ahead of the source's. Negative: behind.
+  GateMark from = {};         // The source's mark.
+  GateMark to = {};           // The target's mark.
+  std::uint64_t records = 0;  // In the source. 0 for a move that is over.
+  std::uint64_t bytes = 0;    // record_bytes() of all.
+  std::uint64_t live = 0;     // Claims with a live lease, for which a move waits.
+  Millis clocks_apart{0};     // How far the target's time is ahead of the source's. Negative: behind.
 };
 
+// What move_records() has done.
 struct Moved {
+  // Whether the move is over.
   enum class Kind : std::uint8_t {
     moved,    // The source is closed, the target takes claims.
     was,      // This move was over before: nothing was done.
     running,  // Live claims are left after MoveOptions::wait. The source is draining.
   };
-  Kind kind = Kind::moved;
-  std::uint64_t records = 0;
-  std::uint64_t bytes = 0;
+  Kind kind = Kind::moved;        // Only `running` needs another call.
+  std::uint64_t records = 0;      // moved: copied and compared. running: in the source. was: 0.
+  std::uint64_t bytes = 0;        // record_bytes() of these.
   std::vector<Record> live = {};  // running: some of them.
-  std::uint64_t live_count = 0;
+  std::uint64_t live_count = 0;   // running: how many claims are live.
 };
 
 // Two stores whose clocks are further apart are not moved.

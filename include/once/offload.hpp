@@ -12,10 +12,10 @@
 
 namespace once {
 
-// The answer of put() or get(). `text`: the location (put) or the bytes (get).
+// The answer of put(), get() or remove().
 struct OffloadAnswer {
-  std::string text = {};
-  std::optional<Error> error = {};
+  std::string text = {};            // put: the location. get: the bytes. remove, or with an error: not used.
+  std::optional<Error> error = {};  // Empty: it is done.
 };
 
 // Thread-safe. Each call completes exactly once, before it returns or later. Store has the rules for completions.

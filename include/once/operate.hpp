@@ -46,24 +46,27 @@ enum class Standing : std::uint8_t {
 
 std::string_view to_string(Standing standing) noexcept;               // "running" …
 std::optional<Standing> standing_from_string(std::string_view name);  // Empty for other words.
+// Compares its times with `now`, the store's time: now() or learn_now().
 Standing standing(const Record& record, Time now) noexcept;
 
 // The next record, or a refusal: text for people that says what to do instead.
 struct Plan {
-  std::optional<Record> next = {};
-  std::string refusal = {};  // Empty if `next` is set.
+  std::optional<Record> next = {};  // For apply(); that of plan_remove() for remove(). Empty: refused.
+  std::string refusal = {};         // Empty if `next` is set.
 };
 
+// How an operator ends an operation.
 enum class As : std::uint8_t {
   completed,  // It took place: `result` is replayed from now on.
   failed,     // It failed: `failure`, with `result`, is replayed from now on.
   released,   // It did not take place: the next caller runs it.
 };
 
+// An operator's decision.
 struct Resolution {
-  As as = As::completed;
-  Result result = {};
-  Failure failure = {};
+  As as = As::completed;  // Says which of the following members count.
+  Result result = {};     // completed, failed: at most as check(const Result&) allows.
+  Failure failure = {};   // failed: what is replayed. Its texts are cut to their limits.
   Millis retention{
       86'400'000};  // Up to keep_forever. How long from now the result is replayed, or the released record is kept.
   bool any_payload = false;  // released: the next caller may send another payload. Otherwise the fingerprint stays.
@@ -100,15 +103,17 @@ Plan plan_on_lapse(const Record& seen, OnLapse on_lapse, Millis retention, const
 // operation can run again, whatever became of it. Nothing keeps the reason.
 Plan plan_remove(const Record& seen, bool force, const Reason& reason, Time now);
 
+// How apply() or remove() ended.
 struct Applied {
+  // Whether the store was changed.
   enum class Kind : std::uint8_t {
     done,     // Durable.
     changed,  // The record changed since it was seen. `record` is the present one, or empty.
     failed,   // See `error`.
   };
-  Kind kind = Kind::failed;
-  RecordPtr record = {};
-  Error error = {};
+  Kind kind = Kind::failed;  // Says what the other members are.
+  RecordPtr record = {};     // done: as written; null after remove().
+  Error error = {};          // failed: why. in_doubt: it may have been written.
   bool unfit = false;  // failed: because the store can never keep `next`, as Answer::unfit. Not a fault of the store.
 };
 
@@ -125,10 +130,10 @@ Applied remove(Store& store, const Record& seen, std::uint64_t place);  // Block
 
 // Which records to select. Conditions are combined by "and". The store checks those on stored key and state.
 struct Filter {
-  std::optional<Standing> standing = {};
-  bool in_progress = false;     // Only running, lapsed or released records.
-  bool overdue = false;         // Only overdue ones: is_overdue().
-  std::string key_prefix = {};  // Of the stored key; see scope_prefix().
+  std::optional<Standing> standing = {};  // Empty: any.
+  bool in_progress = false;               // Only running, lapsed or released records.
+  bool overdue = false;                   // Only overdue ones: is_overdue().
+  std::string key_prefix = {};            // Of the stored key; see scope_prefix().
   // The label contains this text. Upper and lower case of ASCII letters count as the same.
   std::string label_part = {};
   std::string holder_part = {};  // The holder does.
@@ -137,6 +142,7 @@ struct Filter {
   std::optional<Time> created_not_before = {};  // created_at >= this.
 };
 
+// Whether all conditions hold. `now`: the store's time.
 bool matches(const Filter& filter, const Record& record, Time now) noexcept;
 
 // The conditions that a store can check, for pages of 500; matches() checks the others.
@@ -155,6 +161,7 @@ std::optional<Error> for_each(Store& store, const Filter& filter, Time now,
 // has no cursor. ListPage::unreadable has the records that could not be read.
 ListPage page(Store& store, const Filter& filter, Time now, std::string cursor, std::size_t limit);
 
+// What sweep() removes.
 struct SweepOptions {
   Time expired_before{};                                   // Records with expires_at <= this are removed.
   std::shared_ptr<Offload> offload = {};                   // Where their offloaded results are. Empty: nowhere.
@@ -162,6 +169,7 @@ struct SweepOptions {
   std::size_t limit = 0;  // At most about so many records, 1 to 10 000; the others are left for the next call. 0: all.
 };
 
+// What sweep() has removed.
 struct Swept {
   std::size_t removed = 0;          // Records.
   std::size_t results_removed = 0;  // Results outside the store that belonged to them.
@@ -175,23 +183,25 @@ Swept sweep(Store& store, const SweepOptions& options);
 
 // What `once stats` and `once doctor` count.
 struct Counts {
-  std::uint64_t records = 0;
+  std::uint64_t records = 0;                   // All, also expired ones.
   std::array<std::uint64_t, 7> by_standing{};  // Indexed by Standing.
   std::uint64_t bytes = 0;                     // record_bytes() of all.
   std::uint64_t offloaded = 0;                 // Offloaded results …
   std::uint64_t offloaded_bytes = 0;           // … and their size.
   std::uint64_t dropped = 0;                   // Results that were too large to keep.
-  std::optional<Time> oldest_created = {};
-  std::optional<Time> oldest_unknown = {};  // finished_at of the one that has waited longest for a decision.
-  std::optional<Time> oldest_failed = {};   // finished_at of the stored failure that ended first.
-  std::uint64_t overdue = 0;                // is_overdue(): running, lapsed or released.
-  std::optional<Time> oldest_overdue = {};  // expected_until of the one that should have ended first.
-  std::optional<Time> oldest_lapsed = {};   // lease_until of the one that lapsed first.
-  std::uint64_t lapsed_on_hold = 0;         // Of the lapsed ones: those that become unknown, and are not run again.
+  std::optional<Time> oldest_created = {};     // Empty: there is none with created_at.
+  std::optional<Time> oldest_unknown = {};     // finished_at of the one that has waited longest for a decision.
+  std::optional<Time> oldest_failed = {};      // finished_at of the stored failure that ended first.
+  std::uint64_t overdue = 0;                   // is_overdue(): running, lapsed or released.
+  std::optional<Time> oldest_overdue = {};     // expected_until of the one that should have ended first.
+  std::optional<Time> oldest_lapsed = {};      // lease_until of the one that lapsed first.
+  std::uint64_t lapsed_on_hold = 0;            // Of the lapsed ones: those that become unknown, and are not run again.
 
+  // How many records look like that.
   [[nodiscard]] std::uint64_t of(Standing standing) const { return by_standing.at(static_cast<std::size_t>(standing)); }
 };
 
+// Adds the record to `counts`.
 void count(const Record& record, Time now, Counts& counts);
 
 // The store's time if it reports one, otherwise this host's. Call it after reading from the store: some stores, such as

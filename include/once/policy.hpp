@@ -10,27 +10,34 @@
 
 namespace once {
 
+// What a call does while another attempt has the claim.
 enum class OnConflict : std::uint8_t {
   wait,  // Wait up to Policy::wait for the result, with backoff and jitter. Waiters in one process share one poll.
   fail,  // Report the conflict at once.
 };
+// What becomes of the claim when the work throws.
 enum class OnThrow : std::uint8_t {
   release,  // A retry may run.
   store,    // The failure is stored and replayed.
   hold,     // The outcome is unknown: an operator or a callback decides.
 };
+// What a call does that finds a stored failure.
 enum class OnStoredFailure : std::uint8_t {
   replay,   // A stored failure is replayed.
   execute,  // The next call runs the work again.
 };
+// What a call does whose work ran, but whose finish could not be written yet.
 enum class OnUnrecorded : std::uint8_t {
   return_result,  // Return the result, report the event `unrecorded`, keep trying while the lease lives.
   fail,           // Throw Unrecorded, and keep trying.
 };
+// What a call does when the store is unavailable, or its claim in doubt. Other errors are reported whatever this
+// says.
 enum class OnStoreDown : std::uint8_t {
   refuse,           // Fail closed: the work does not run.
   run_unprotected,  // Fail open: the work runs without a claim, and an event reports it.
 };
+// What a call does without a key, or with a fingerprint that selects nothing.
 enum class OnMissingKey : std::uint8_t {
   refuse,           // Nothing runs: Exception(misuse), or the frontend's own error.
   run_unprotected,  // Run without a claim. Reported to the observer each time; without one, on standard error once.
@@ -67,13 +74,13 @@ struct Policy {
   // default to run_unprotected, as those libraries do.
   std::optional<OnMissingKey> on_missing_key = {};
 
-  std::optional<OnLapse> on_lapse = {};
-  std::optional<OnThrow> on_throw = {};
-  std::optional<OnStoredFailure> on_stored_failure = {};
-  std::optional<OnUnrecorded> on_unrecorded = {};
-  std::optional<OnStoreDown> on_store_down = {};
+  std::optional<OnLapse> on_lapse = {};                   // Kept in the record. Default: takeover.
+  std::optional<OnThrow> on_throw = {};                   // Default: release. EngineOptions::throw_rule comes first.
+  std::optional<OnStoredFailure> on_stored_failure = {};  // Default: replay.
+  std::optional<OnUnrecorded> on_unrecorded = {};         // Default: return_result.
+  std::optional<OnStoreDown> on_store_down = {};          // Default: refuse.
 
-  std::optional<Label> label = {};
+  std::optional<Label> label = {};  // Default: named.
 
   // Keep the input of each attempt in its record, for people (Record::input). It may be sensitive, and it is shown to
   // every reader of the store: see docs/sensitive-data.md. Default: false.
@@ -100,14 +107,15 @@ struct Policy {
   friend bool operator==(const Policy&, const Policy&) = default;
 };
 
-// A policy with every member set: decisions are made by it. The members are those of Policy, with their defaults.
+// A policy with every member set: decisions are made by it.
 struct EffectivePolicy {
-  Millis lease{30'000};
-  Millis retention{86'400'000};
+  // These mean what the members of Policy mean. Their initialisers are the defaults.
+  Millis lease{30'000};                          // 30 s.
+  Millis retention{86'400'000};                  // 24 h.
   std::optional<Millis> failure_retention = {};  // Empty: as retention.
-  std::optional<Millis> expected = {};
-  Millis wait{10'000};
-  Millis skew{0};
+  std::optional<Millis> expected = {};           // Empty: nothing is expected.
+  Millis wait{10'000};                           // 10 s.
+  Millis skew{0};                                // 0. An engine that is given none takes its store's.
   OnConflict on_conflict = OnConflict::wait;
   OnMissingKey on_missing_key = OnMissingKey::refuse;
   OnLapse on_lapse = OnLapse::takeover;
@@ -117,7 +125,7 @@ struct EffectivePolicy {
   OnStoreDown on_store_down = OnStoreDown::refuse;
   Label label = Label::named;
   bool keep_input = false;
-  std::size_t max_inline_bytes = 256 * 1024;
+  std::size_t max_inline_bytes = 256 * 1024;            // 256 KiB.
   std::optional<std::size_t> compress_over_bytes = {};  // Empty: depends on the store, see Policy.
   bool heartbeat = true;
   bool fixed_lease = false;

@@ -36,6 +36,7 @@ namespace once {
 
 // What the service knows of an operation.
 struct Finding {
+  // What the service says became of the operation.
   enum class Kind : std::uint8_t {
     not_known,  // No answer, or none that tells: asked again later. The default.
     happened,   // It took place: `result` is replayed from now on.
@@ -43,13 +44,14 @@ struct Finding {
     not_done,   // It did not take place. Counts only ReconcileOptions::settle after the attempt ended: then the next
                 // caller runs it.
   };
-  Kind kind = Kind::not_known;
-  Result result = {};
-  Failure failure = {};
+  Kind kind = Kind::not_known;           // Says which of the next two count.
+  Result result = {};                    // happened: what is replayed. failed: bytes that belong to the failure.
+  Failure failure = {};                  // failed: what is replayed.
   std::string why = {};                  // For the record's history. Cut to HistoryEntry::max_text_bytes. May be empty.
   std::optional<Millis> settle = {};     // Instead of ReconcileOptions::settle, where operations differ.
   std::optional<Millis> retention = {};  // Instead of ReconcileOptions::retention.
 
+  // These make a finding of each kind, with its default times. `why`: as the member.
   static Finding happened(Result result, std::string why = {}) {
     return {.kind = Kind::happened, .result = std::move(result), .why = std::move(why)};
   }
@@ -69,6 +71,7 @@ using AskService = std::function<void(const RecordPtr& record, Callback<void(Fin
 // The same from a function that blocks, on the thread that calls Reconciler::ask() or pass().
 AskService ask_blocking(std::function<Finding(const Record& record)> ask);
 
+// What a reconciler asks about, and how.
 struct ReconcileOptions {
   std::shared_ptr<Store> store = {};  // Required.
   AskService ask = {};                // Required. Called by several threads at once, up to at_once times.
@@ -103,26 +106,29 @@ struct ReconcileOptions {
 
 // What became of one question.
 struct Reconciled {
+  // Whether the record was decided, and why not.
   enum class Kind : std::uint8_t {
-    completed,  // These three are written: `record` has the decision.
-    failed,
-    released,
+    completed,   // Decided and written: its result is replayed.
+    failed,      // Decided and written: its failure is replayed.
+    released,    // Decided and written: the next caller runs it.
     not_known,   // Asked, and still unknown: `why`.
     gave_up,     // Asked as often as ReconcileOptions::tries, now or earlier. An operator decides.
     not_asked,   // Not due yet, being asked about, or at_once questions are running.
     changed,     // Another writer has changed the record: `record` is the present one, or null.
     not_stored,  // The answer could not be written: `error`.
   };
-  Kind kind = Kind::not_known;
-  RecordPtr record = {};
-  std::string why = {};
-  Error error = {};
+  Kind kind = Kind::not_known;  // Says what the other members are.
+  RecordPtr record = {};        // As written, or as it was given if nothing was. not_stored: null.
+  std::string why = {};         // not_known: what the service said, for people. not_stored: the error's message.
+  Error error = {};             // Set for not_stored.
 
+  // One of the first three kinds: the record is no longer unknown.
   [[nodiscard]] bool is_decided() const noexcept {
     return kind == Kind::completed || kind == Kind::failed || kind == Kind::released;
   }
 };
 
+// What one pass has done.
 struct ReconcilePass {
   std::size_t seen = 0;             // Unknown records that were read.
   std::size_t asked = 0;            // Of these, asked about.

@@ -32,7 +32,7 @@ std::optional<State> state_from_string(std::string_view name);  // Empty for oth
 
 // 128 random bits, new for every claim. All zero: no owner.
 struct Owner {
-  std::array<std::uint8_t, 16> bytes{};
+  std::array<std::uint8_t, 16> bytes{};  // In the order of hex().
 
   [[nodiscard]] std::string hex() const;                       // 32 lower-case digits.
   static std::optional<Owner> from_hex(std::string_view hex);  // Empty unless 32 hexadecimal digits.
@@ -45,7 +45,7 @@ struct Step {
   std::string name = {};    // 1 to max_name_bytes bytes, unique in its record.
   std::string result = {};  // Any bytes.
 
-  static constexpr std::size_t max_name_bytes = 255;
+  static constexpr std::size_t max_name_bytes = 255;  // Longer names are refused as misuse.
 
   friend bool operator==(const Step&, const Step&) = default;
 };
@@ -85,11 +85,11 @@ struct HistoryEntry {
 // when the record becomes too large for its store. Acts that the holder of a live claim may not have seen yet are never
 // dropped: see unseen_acts().
 struct History {
-  std::vector<HistoryEntry> entries = {};
-  std::uint32_t dropped = 0;  // How many were dropped; stops at the greatest number.
-  TraceParent trace = {};     // The span of the record's present attempt, which a replay links to. Empty: not traced.
+  std::vector<HistoryEntry> entries = {};  // The oldest first.
+  std::uint32_t dropped = 0;               // How many were dropped; stops at the greatest number.
+  TraceParent trace = {};  // The span of the record's present attempt, which a replay links to. Empty: not traced.
 
-  static constexpr std::size_t max_entries = 16;
+  static constexpr std::size_t max_entries = 16;     // More, if the holder has not seen so many acts.
   static constexpr std::size_t trace_bytes = 96;     // What a span counts for in record_bytes() …
   static constexpr std::size_t revision_bytes = 64;  // … and what the revisions of an act count for.
   // How many acts in a row an operator may do to a live claim whose holder writes nothing.
@@ -107,9 +107,10 @@ struct History {
 std::string history_text(const History& history);
 std::optional<History> history_from_text(std::string_view text);  // Empty if it is malformed.
 
+// All that a store keeps of one operation.
 struct Record {
-  std::string key = {};  // Key::stored(): 1 to max_key_bytes bytes, any values.
-  State state = State::in_progress;
+  std::string key = {};              // Key::stored(): 1 to max_key_bytes bytes, any values.
+  State state = State::in_progress;  // Says which of the fields below are set.
 
   Owner owner = {};            // Who holds it, or held it last.
   std::uint64_t token = 0;     // Fencing token: only grows for a key, across deletion and expiry too. At most 2^63 - 1.
@@ -118,14 +119,14 @@ struct Record {
 
   Time lease_until{};  // in_progress: until when the claim is respected. The epoch itself: released, any attempt may
                        // take it.
-  Time expires_at = never;
-  Time created_at{};      // When the first claim of this record was made.
-  Time finished_at{};     // completed, failed, unknown: when. Otherwise the epoch.
-  Time expected_until{};  // When the work should be done; heartbeats never move it. The epoch: not set.
+  Time expires_at = never;  // From then on it counts as gone: is_expired().
+  Time created_at{};        // When the first claim of this record was made.
+  Time finished_at{};       // completed, failed, unknown: when. Otherwise the epoch.
+  Time expected_until{};    // When the work should be done; heartbeats never move it. The epoch: not set.
 
   OnLapse on_lapse = OnLapse::takeover;  // hold once any attempt asked for it: only an operator takes it back.
 
-  Fingerprint fingerprint = {};
+  Fingerprint fingerprint = {};  // Of the payload. Empty: any payload matches.
 
   std::string holder = {};  // Free text for people: host, pid, function, request id. At most max_text_bytes, UTF-8.
   // Free text for people: the last heartbeat's note, or an operator's reason for the last change.
@@ -144,8 +145,8 @@ struct Record {
   Result result = {};    // completed: what is replayed. failed: bytes that belong to the failure, often none.
   Failure failure = {};  // failed: what is replayed. unknown: the reason.
 
-  static constexpr std::size_t max_text_bytes = 1024;
-  static constexpr std::size_t max_input_bytes = 64 * 1024;
+  static constexpr std::size_t max_text_bytes = 1024;        // Of holder, note and label, each.
+  static constexpr std::size_t max_input_bytes = 64 * 1024;  // Longer inputs are kept as their beginning.
 
   friend bool operator==(const Record&, const Record&) = default;
 };
@@ -187,6 +188,7 @@ inline bool is_overdue(const Record& record, Time now) noexcept {
 // A record as it is passed around: shared, and never changed. Null: there is none.
 using RecordPtr = std::shared_ptr<const Record>;
 
+// Moves the record in.
 inline RecordPtr share(Record record) { return std::make_shared<const Record>(std::move(record)); }
 
 // To keep and change.

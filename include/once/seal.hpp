@@ -26,10 +26,10 @@ namespace once {
 
 // A key of AES-256. Its id stands in the clear in each record that it sealed.
 struct SealKey {
-  std::string id = {};  // 1 to max_id_bytes letters, digits, '-', '_' or '.'.
-  std::array<std::uint8_t, 32> bytes{};
+  std::string id = {};                   // 1 to max_id_bytes letters, digits, '-', '_' or '.'.
+  std::array<std::uint8_t, 32> bytes{};  // Secret.
 
-  static constexpr std::size_t max_id_bytes = 64;
+  static constexpr std::size_t max_id_bytes = 64;  // It stands in every record.
 };
 
 // The first key seals. All of them open what was sealed with them. So a new key goes in front, and an old one stays
@@ -72,8 +72,8 @@ SealKeys seal_keys_from_command(std::string_view command, const SealKeyUnwrapper
 
 // What a store or an offload with keys writes.
 enum class SealWrites : std::uint8_t {
-  sealed,
-  clear,  // In the clear, but it opens what is sealed: a step on the way to sealing, or back from it.
+  sealed,  // All records are sealed when they are written.
+  clear,   // In the clear, but it opens what is sealed: a step on the way to sealing, or back from it.
 };
 
 // What a store with keys believes.
@@ -109,12 +109,12 @@ enum class SealReads : std::uint8_t {
 std::unique_ptr<Store> seal(std::unique_ptr<Store> store, SealKeys keys, SealWrites writes = SealWrites::sealed,
                             SealReads reads = SealReads::both);
 
-// How many of the records that `store` has listed so far were sealed, by the id of the key, and how many were in the
-// clear. Empty if it is not from seal(). Thread-safe.
+// How many of the records that a store has listed so far were sealed, and how many were in the clear.
 struct SealCounts {
-  std::map<std::string, std::uint64_t> sealed = {};
-  std::uint64_t clear = 0;
+  std::map<std::string, std::uint64_t> sealed = {};  // By the id of the key; "?" if it cannot be read.
+  std::uint64_t clear = 0;                           // Records in the clear.
 };
+// Since the store was opened. Empty if it is not from seal(). Thread-safe.
 std::optional<SealCounts> seal_counts(const Store& store);
 
 // An offload that seals what it puts. What was put before sealing began is given as it is; the engine compares it with

@@ -17,6 +17,7 @@
 
 namespace once {
 
+// How KMS is reached.
 struct KmsOptions {
   std::string region = {};  // Empty: that of the KMS key's ARN, else AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
   std::string endpoint = {};  // A URL. Empty: AWS_ENDPOINT_URL_KMS, AWS_ENDPOINT_URL, the profile's, or the service's.

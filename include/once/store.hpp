@@ -27,9 +27,9 @@ struct SqlStatement;  // once/stores/sql.hpp
 
 // What a conditional write names: the record as the caller last saw it. The condition is the owner and the revision.
 struct Seen {
-  Owner owner = {};
-  std::uint64_t revision = 0;
-  std::uint64_t place = 0;  // Answer::place of that record, or 0: a hint to find it faster.
+  Owner owner = {};            // Record::owner.
+  std::uint64_t revision = 0;  // Record::revision.
+  std::uint64_t place = 0;     // Answer::place of that record, or 0: a hint to find it faster.
 };
 
 // How one of the four operations ended. Not named Status, which is a macro of X11's headers.
@@ -41,11 +41,11 @@ enum class AnswerStatus : std::uint8_t {
 
 // The answer to any of the four operations.
 struct Answer {
-  AnswerStatus status = AnswerStatus::done;
-  RecordPtr record = {};               // Not returned on done, except by get.
-  std::optional<StoreTime> time = {};  // The store's time, if it reports one.
-  std::uint64_t place = 0;             // For Seen::place. Never 0 in stores that use it.
-  Error error = {};                    // Meaningful if failed.
+  AnswerStatus status = AnswerStatus::done;  // Says which of the other members are set.
+  RecordPtr record = {};                     // Not returned on done, except by get.
+  std::optional<StoreTime> time = {};        // The store's time, if it reports one.
+  std::uint64_t place = 0;                   // For Seen::place. Never 0 in stores that use it.
+  Error error = {};                          // Meaningful if failed.
   bool unfit = false;  // A write failed as misuse because the store can never keep this record: too large, or of a form
                        // that it does not know. The engine then drops the result of a finish. Without this flag an
                        // operator can fix the misuse: a permission, a table's name.
@@ -54,22 +54,27 @@ struct Answer {
   bool no_room = false;
   bool declined = false;  // replace_with() failed because of the companion: see there.
 
+  // done, without a record.
   static Answer ok(std::uint64_t place = 0) {
     Answer answer;
     answer.place = place;
     return answer;
   }
+  // refused. `in_the_way`: null if no record is there.
   static Answer refuse(RecordPtr in_the_way, std::uint64_t place = 0) {
     return {.status = AnswerStatus::refused, .record = std::move(in_the_way), .time = {}, .place = place, .error = {}};
   }
+  // failed.
   static Answer fail(ErrorKind kind, std::string message) {
     return {.status = AnswerStatus::failed, .record = {}, .time = {}, .place = 0, .error = {kind, std::move(message)}};
   }
+  // failed as misuse, and `unfit`.
   static Answer cannot_keep(std::string message) {
     Answer answer = fail(ErrorKind::misuse, std::move(message));
     answer.unfit = true;
     return answer;
   }
+  // failed, and `declined`: because of the companion.
   static Answer decline(ErrorKind kind, std::string message) {
     Answer answer = fail(kind, std::move(message));
     answer.declined = true;
@@ -77,7 +82,7 @@ struct Answer {
   }
 };
 
-using Done = Callback<void(Answer)>;
+using Done = Callback<void(Answer)>;  // Store says when it is called, and by which threads.
 
 // Which records to list. Conditions are combined by "and".
 struct ListQuery {
@@ -89,6 +94,7 @@ struct ListQuery {
   std::size_t limit = 100;  // Most records per page. 1 to 10 000; otherwise misuse.
 };
 
+// What list() returns.
 struct ListPage {
   std::vector<Record> records = {};  // In the store's own order. A record that exists from the first page to the last
                                      // is in exactly one page.
@@ -99,14 +105,16 @@ struct ListPage {
   std::optional<Error> error = {};  // If set, ignore the other members.
 };
 
+// What sweep() returns.
 struct SweepAnswer {
-  std::size_t removed = 0;
-  bool more = false;  // The limit was reached: call again.
+  std::size_t removed = 0;  // Records.
+  bool more = false;        // The limit was reached: call again.
   // If set, `removed` is still valid. in_doubt: more may have been removed. corrupt, with
   // `more`: an item could not be read and was left; the next call continues after it.
   std::optional<Error> error = {};
 };
 
+// What a store can do, so that its callers adapt to it.
 struct Capabilities {
   std::size_t max_record_bytes = 0;  // record_bytes() of the largest record it keeps. Larger ones are refused as unfit.
   bool durable = false;              // Acknowledged writes survive the death of every process.
@@ -188,6 +196,7 @@ class Store {
   // Strongly consistent: sees the effect of every acknowledged write.
   virtual void get(std::string key, Done done) = 0;
 
+  // One page of the records that `query` selects. Not a snapshot: writes go on between pages.
   virtual void list(ListQuery query, Callback<void(ListPage)> done) = 0;
 
   // Removes up to `limit` records that have expired at `now`, or at the store's own time if that is earlier, in slices.
@@ -202,6 +211,7 @@ class Store {
     return time();
   }
 
+  // Asks no server. A store that has moved (once/stores/moving.hpp) has those of its new one.
   [[nodiscard]] virtual Capabilities capabilities() const noexcept = 0;
 
   // For people and logs: "sqlite:/var/lib/once/once.db". Never contains a password.
@@ -221,6 +231,7 @@ inline const Store& innermost(const Store& store) noexcept {
   while (const Store* const below = at->below()) at = below;
   return *at;
 }
+// The same for a store that may be changed.
 inline Store& innermost(Store& store) noexcept { return const_cast<Store&>(innermost(std::as_const(store))); }
 
 }  // namespace once

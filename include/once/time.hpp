@@ -8,7 +8,7 @@
 
 namespace once {
 
-using Millis = std::chrono::milliseconds;
+using Millis = std::chrono::milliseconds;  // A span of time. Signed.
 
 // UTC, milliseconds since 1970-01-01T00:00:00Z, without leap seconds.
 using Time = std::chrono::sys_time<Millis>;

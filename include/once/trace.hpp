@@ -20,12 +20,13 @@ namespace once {
 
 // One span: the ids of its trace and its own. All zero: none.
 struct TraceParent {
-  std::array<std::uint8_t, 16> trace_id{};
-  std::array<std::uint8_t, 8> span_id{};
-  bool sampled = false;
+  std::array<std::uint8_t, 16> trace_id{};  // Shared by all spans of the trace.
+  std::array<std::uint8_t, 8> span_id{};    // The span's own.
+  bool sampled = false;                     // Whether the trace is recorded.
 
-  static constexpr std::size_t text_bytes = 55;
+  static constexpr std::size_t text_bytes = 55;  // What text() has, unless it is empty.
 
+  // Whether there is no span: looks only at the span's id.
   [[nodiscard]] bool empty() const noexcept { return std::bit_cast<std::uint64_t>(span_id) == 0; }
   [[nodiscard]] std::string trace_id_hex() const;  // 32 lower-case digits.
   [[nodiscard]] std::string span_id_hex() const;   // 16 lower-case digits.
@@ -45,9 +46,10 @@ struct TraceParent {
 
 // What a caller passes on.
 struct TraceContext {
-  TraceParent parent = {};
-  std::string state = {};  // tracestate, unchanged. Other systems' data, which is passed on.
+  TraceParent parent = {};  // The caller's span.
+  std::string state = {};   // tracestate, unchanged. Other systems' data, which is passed on.
 
+  // These are limits of trace_from(): of a tracestate's bytes, and of its comma-separated members.
   static constexpr std::size_t max_state_bytes = 512;
   static constexpr std::size_t max_state_members = 32;
 };
@@ -58,6 +60,7 @@ using TracePtr = std::shared_ptr<const TraceContext>;
 // Null unless the traceparent is valid. A tracestate that is malformed or longer than the limits is left out as a
 // whole, and the trace goes on without it. Several headers are one list: join them by ','.
 TracePtr trace_from(std::string_view traceparent, std::string_view tracestate = {});
+// Null unless TraceParent::from_xray() accepts the header. It has no tracestate.
 TracePtr trace_from_xray(std::string_view header);
 
 // The spans of one call of an engine.
@@ -66,12 +69,11 @@ struct CallTrace {
   TraceParent call = {};    // The call's own. Without a tracer, the caller's.
   TraceParent work = {};    // That of the work that it may run: kept in the record. Without a tracer, the caller's.
   std::string state = {};   // The caller's tracestate.
-  // With a tracer: when the call began, since 1970 and on Clock::uptime(). All times of its spans count from here.
-  std::chrono::nanoseconds began{0};
-  Uptime began_up{};
-  // Whether these spans have ended.
-  mutable std::atomic<bool> is_call_told{false};
-  mutable std::atomic<bool> is_work_told{false};
+  // With a tracer: when the call began. All times of its spans count from here.
+  std::chrono::nanoseconds began{0};              // Since 1970, UTC.
+  Uptime began_up{};                              // On Clock::uptime().
+  mutable std::atomic<bool> is_call_told{false};  // The span of the call has ended.
+  mutable std::atomic<bool> is_work_told{false};  // The span of the work has ended.
 };
 
 }  // namespace once

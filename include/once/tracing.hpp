@@ -26,16 +26,18 @@
 
 namespace once {
 
+// What Tracing needs besides the variables of its environment.
 struct TracingOptions {
   // A variable's value; empty if it is not set. Empty: the process's environment.
   std::function<std::optional<std::string>(const std::string& name)> environment = {};
   std::string service_name = "once";  // Unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say another.
-  // As in TracerOptions.
+  // These are as in TracerOptions.
   SpanKind call_kind = SpanKind::internal;
   SpanKind work_kind = SpanKind::internal;
   std::string store = {};
   bool scopes = true;
   std::function<TracePtr()> current = {};
+
   // Told why spans were dropped, at most once a minute, from the background thread. Must not throw.
   std::function<void(std::string_view)> warn = {};
   Millis first_retry{1'000};  // Doubled with each try, up to 30 s. After five tries a batch is dropped.
@@ -44,6 +46,7 @@ struct TracingOptions {
 // Copies share one queue. Thread-safe.
 class Tracing {
  public:
+  // Since the exporter was made. Both are 0 if it is off.
   struct Counts {
     std::uint64_t exported = 0;  // Spans that the collector has taken.
     std::uint64_t dropped = 0;   // Spans that were lost: the queue was full, or the collector failed or refused them.
@@ -54,10 +57,12 @@ class Tracing {
   explicit Tracing(TracingOptions options = {});
 
   [[nodiscard]] std::shared_ptr<const Tracer> tracer() const noexcept;  // Null: off.
+  // Whether spans are sent.
   [[nodiscard]] bool is_on() const noexcept { return exporter_ != nullptr; }
   // Waits until all spans so far are sent or dropped, up to `most`. The last copy's destructor flushes for a second.
   // Only one try is made then. False: some are still waiting.
   bool flush(Millis most) const;
+  // Of all copies together.
   [[nodiscard]] Counts counts() const noexcept;
   [[nodiscard]] std::string metrics() const;  // once_spans_…, as in docs/metrics.md. Empty if off.
 
