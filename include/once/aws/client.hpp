@@ -14,10 +14,11 @@
 
 namespace once::aws {
 
+// Which service, and how it is reached.
 struct ClientOptions {
-  std::string service = "dynamodb";                 // In host names, variables and signatures.
-  std::string target_prefix = "DynamoDB_20120810";  // X-Amz-Target is this, '.' and the operation.
-  std::string content_type = "application/x-amz-json-1.0";
+  std::string service = "dynamodb";                         // In host names, variables and signatures.
+  std::string target_prefix = "DynamoDB_20120810";          // X-Amz-Target is this, '.' and the operation.
+  std::string content_type = "application/x-amz-json-1.0";  // The version of the service's JSON protocol.
 
   std::string region = {};  // Empty: AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
   // A URL. Empty: AWS_ENDPOINT_URL_<SERVICE>, AWS_ENDPOINT_URL, the profile's, or the service's.
@@ -27,22 +28,22 @@ struct ClientOptions {
   std::string ca_file = {};  // PEM, the certificates to trust. Empty: AWS_CA_BUNDLE, SSL_CERT_FILE and SSL_CERT_DIR, or
                              // the system's.
 
-  Millis timeout{5'000};         // For one request, including the wait for a connection. At least 1 ms.
-  Millis total_timeout{15'000};  // No request of a call begins later than this. At least `timeout`.
-  std::size_t max_connections = 64;
+  Millis timeout{5'000};             // For one request, including the wait for a connection. At least 1 ms.
+  Millis total_timeout{15'000};      // No request of a call begins later than this. At least `timeout`.
+  std::size_t max_connections = 64;  // At least 1. Requests beyond them wait, within their timeout.
 
   // At most this many requests for one call, beside throttled ones: 1 to 100. 1: nothing is retried. The pause before
   // the n-th retry is drawn evenly from 0 to backoff * 2^(n-1), at most max_backoff ("full jitter").
   std::uint32_t max_attempts = 5;
-  Millis backoff{25};
-  Millis max_backoff{2'000};
+  Millis backoff{25};         // Not negative. 0: no pauses.
+  Millis max_backoff{2'000};  // At least `backoff`.
   // All calls together may retry this many requests, plus one for every ten calls that succeeded. So a service that is
   // down does not get several times the usual requests.
   std::uint32_t retry_budget = 100;
 
   Environment environment = process_environment();  // Read only while the client is made.
 
-  // For tests. Empty: the system's.
+  // These are for tests. Empty: the system's.
   std::shared_ptr<Clock> clock = {};
   std::shared_ptr<Timers> timers = {};
   std::shared_ptr<Random> random = {};
@@ -68,9 +69,8 @@ struct ClientCounts {
 //   ProvisionedThroughputExceededException, RequestLimitExceeded and similar, status 429). The error has DynamoDB's
 //   ThrottlingReasons.
 // - Retried with pauses, within the budget: a request of which no byte was written. Only if the call is repeatable,
-// also one that got no answer, a 5xx, or an answer whose bytes do not match its
-//   x-amz-crc32. After the last retry the reply is an error: unavailable, or in_doubt if one of the requests may have
-//   been executed.
+//   also one that got no answer, a 5xx, or an answer whose bytes do not match its x-amz-crc32. After the last retry the
+//   reply is an error: unavailable, or in_doubt if one of the requests may have been executed.
 // - Retried once, at once: a request refused because of its signature's time, after the service's time was adopted from
 //   its Date header. Also a request whose credentials have expired or are unknown, after CredentialsProvider::reject(),
 //   if that gives other ones.
@@ -85,7 +85,7 @@ struct ClientCounts {
 //   are unavailable, because new ones may come.
 class Client : public Transport {
  public:
-  [[nodiscard]] virtual ClientCounts counts() const noexcept = 0;
+  [[nodiscard]] virtual ClientCounts counts() const noexcept = 0;  // Thread-safe.
 };
 
 // Connects and searches credentials only at the first call. Throws Exception(misuse) for options out of range, and for

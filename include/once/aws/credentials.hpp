@@ -12,23 +12,26 @@
 
 namespace once::aws {
 
+// The keys that requests are signed with.
 struct Credentials {
-  std::string access_key_id = {};
+  std::string access_key_id = {};       // Not secret: it stands in each request.
   std::string secret_access_key = {};   // Secret: never logged, never in an error.
   std::string session_token = {};       // Empty: none. Secret as well.
   std::optional<Time> expires_at = {};  // UTC. Empty: they do not expire.
   std::string source = {};              // For people: "environment", "profile dev in ~/.aws/credentials".
 };
 
+// What CredentialsProvider::get() gives.
 struct CredentialsAnswer {
   std::shared_ptr<const Credentials> credentials = {};  // Null: see `error`, which names every place that was tried.
-  Error error = {};
+  Error error = {};  // misuse: the setup is wrong. unavailable: a later try may succeed.
 };
 
 // Thread-safe. `done` is called exactly once; inside get() if valid credentials are cached.
 class CredentialsProvider {
  public:
   virtual ~CredentialsProvider() = default;
+  // Gives credentials that are valid now, or searches for them. Does not block.
   virtual void get(Callback<void(CredentialsAnswer)> done) = 0;
   // The service reported these as expired: the next get() searches again.
   virtual void reject(const Credentials& credentials) = 0;
@@ -42,6 +45,7 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // A copy of the process's own, as it is now.
 Environment process_environment();
 
+// Where default_credentials() looks.
 struct CredentialsOptions {
   // A profile of the shared config and credentials files. Empty: AWS_PROFILE, otherwise "default". If set, environment
   // variables with credentials are ignored.

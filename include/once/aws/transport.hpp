@@ -11,6 +11,7 @@
 
 namespace once::aws {
 
+// One request of a JSON protocol.
 struct Call {
   std::string operation = {};  // As the service names it: "PutItem".
   std::string body = {};       // JSON.

@@ -20,9 +20,10 @@ class AsyncRun;
 class OwnWrites;
 }  // namespace detail
 
+// These are private: src/engine has them.
 class ClaimState;
 class Flights;
-class Handing;  // src/engine/handing.hpp.
+class Handing;
 
 // A finish that is left to a transaction of your own: Claim::hand_out(), Context::hand_out(). The claim is renewed
 // meanwhile, and only the transaction can finish it:
@@ -43,14 +44,14 @@ class Handing;  // src/engine/handing.hpp.
 class HandedOut {
  public:
   HandedOut() = default;
-  explicit HandedOut(std::shared_ptr<Handing> handing) noexcept;
+  explicit HandedOut(std::shared_ptr<Handing> handing) noexcept;  // For the engine.
   HandedOut(HandedOut&&) noexcept;
   HandedOut& operator=(HandedOut&& other) noexcept;
   HandedOut(const HandedOut&) = delete;
   HandedOut& operator=(const HandedOut&) = delete;
   ~HandedOut();
 
-  explicit operator bool() const noexcept { return handing_ != nullptr; }
+  explicit operator bool() const noexcept { return handing_ != nullptr; }  // False: empty.
 
   // Made anew at each call: the result's retention counts from it, so call it when you execute it. See
   // Store::finish_statement(), which says what it throws.
@@ -65,6 +66,7 @@ class HandedOut {
   // The commit's answer was lost: the record is read. superseded, lost and recorded are certain. While the record is
   // still in progress, the transaction may be committed later: unrecorded.
   Finish unknown();
+  // These are the same three without blocking.
   void committed(FinishDone done);
   void rolled_back(FinishDone done);
   void unknown(FinishDone done);
@@ -96,19 +98,19 @@ class HandedOut {
 class Claim {
  public:
   Claim() = default;
-  explicit Claim(std::shared_ptr<ClaimState> state) noexcept;
+  explicit Claim(std::shared_ptr<ClaimState> state) noexcept;  // For the engine.
   Claim(Claim&&) noexcept = default;
   Claim& operator=(Claim&& other) noexcept;
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
   ~Claim();
 
-  explicit operator bool() const noexcept { return state_ != nullptr; }
+  explicit operator bool() const noexcept { return state_ != nullptr; }  // False: empty.
 
-  [[nodiscard]] const std::string& key() const noexcept;  // Stored form. Lives as long as the claim.
-  [[nodiscard]] std::uint32_t attempt() const noexcept;   // From 1.
-  [[nodiscard]] std::uint64_t token() const noexcept;     // Fencing token.
-  [[nodiscard]] Owner owner() const noexcept;
+  [[nodiscard]] const std::string& key() const noexcept;               // Stored form. Lives as long as the claim.
+  [[nodiscard]] std::uint32_t attempt() const noexcept;                // From 1.
+  [[nodiscard]] std::uint64_t token() const noexcept;                  // Fencing token.
+  [[nodiscard]] Owner owner() const noexcept;                          // Names this claim, for Engine::attach().
   [[nodiscard]] std::string derived_key(std::string_view name) const;  // Stable over attempts; see once/decide.hpp.
 
   // The trace context to send to services downstream: that of the work. Its parent is empty if the call is not traced.
@@ -136,6 +138,7 @@ class Claim {
   // kept in this process, and written with the next write; but not kept (step() does not find it) if it is too large
   // for the store, or leaves too little room (about 8 KB) to end the record. The error is misuse then.
   Finish add_step(std::string name, std::string result);
+  // The same without blocking. Throws before it begins, or calls `done`.
   void add_step(std::string name, std::string result, FinishDone done);
 
   // Renews the lease at once and leaves a note in the record for people. Does not wait.
@@ -147,6 +150,7 @@ class Claim {
   // Commits the result and the companion's writes together, or neither: Store::replace_with(). Null: as above.
   // unrecorded: either both were committed, or neither.
   Finish complete(Result result, std::shared_ptr<const Companion> with);
+  // Stores the failure, which is replayed for Policy::failure_retention. `result`: bytes that belong to it.
   Finish fail(Failure failure, Result result = {});
   // Keeps the record, as a released one, if it has steps, or if a finish that was declined might still reach the
   // store. Otherwise removes it.
@@ -161,10 +165,11 @@ class Claim {
   // The same without a statement: for a program that makes its own, with key() and owner().
   [[nodiscard]] HandedOut hand_out();
 
-  void complete(Result result, FinishDone done);
-  void complete(Result result, std::shared_ptr<const Companion> with, FinishDone done);
   // For a result that tells of a failure, as an HTTP answer of 400: kept for Policy::failure_retention.
   void complete_as_failure(Result result, FinishDone done);
+  // These are the finishes above without blocking. They throw before they begin, or call `done`.
+  void complete(Result result, FinishDone done);
+  void complete(Result result, std::shared_ptr<const Companion> with, FinishDone done);
   void fail(Failure failure, Result result, FinishDone done);
   void release(std::string_view reason, FinishDone done);
   void hold(std::string_view reason, FinishDone done);

@@ -34,9 +34,10 @@
 namespace once {
 
 class Context;
+class Tracer;
+// These are private: src/engine has them.
 class EngineCore;
 class Handing;
-class Tracer;
 struct EngineAttempt;
 
 namespace detail {
@@ -87,21 +88,22 @@ ThrowRule on_exception(OnThrow what, ThrowRule otherwise = {}) {
 // by several threads at once. Must not throw. keys::InputFilter (once/keys/input_filter.hpp) is one.
 using InputRule = std::function<InputPtr(std::string_view input)>;
 
+// What an engine works with.
 struct EngineOptions {
   std::shared_ptr<Store> store = {};  // Required.
   Policy policy = {};                 // The defaults of requests.
   std::string scope = {};             // The scope of keys that are plain names.
   std::string holder = {};            // Record::holder. Empty: "host:pid".
-  Observer observer = {};
-  ThrowRule throw_rule = {};
+  Observer observer = {};             // Gets each event. Empty: none does.
+  ThrowRule throw_rule = {};          // Chooses by exception. Empty: Policy::on_throw.
   InputRule input_rule = {};  // Empty: inputs are stored as they are given. Applies after an operation's own filter.
-  std::shared_ptr<Offload> offload = {};
+  std::shared_ptr<Offload> offload = {};      // Keeps results that are too large. Null: they are dropped.
   std::shared_ptr<const Tracer> tracer = {};  // once/engine/tracer.hpp. Null: no spans.
 
   // Completed records kept in this process; the least recently used is dropped first. A hit costs no round trip, and
   // does not notice that an operator removed the record from the store. 0: off.
   std::size_t cache_records = 0;
-  std::size_t cache_bytes = 64 * 1024 * 1024;
+  std::size_t cache_bytes = 64 * 1024 * 1024;  // record_bytes() of these together, at most.
 
   // Nothing is claimed and nothing is stored: all work runs, also twice, and each run is reported (unprotected). The
   // store is not used. Empty: as ONCE_DISABLED in the environment says, see once/platform/environment.hpp.
@@ -114,7 +116,7 @@ struct EngineOptions {
 
 // One call of an operation.
 struct Request {
-  Key key;
+  Key key;                            // Has no default: give one.
   Fingerprint fingerprint = {};       // Empty: payloads are not compared.
   std::optional<Policy> policy = {};  // Empty members: the engine's.
   std::string holder = {};            // Added to the engine's: for example a request id.
@@ -135,6 +137,7 @@ struct Request {
 
 // The answer of begin().
 struct Begin {
+  // What the record says, and so whether to run the operation.
   enum class Kind : std::uint8_t {
     claimed,         // `claim` is yours: run the operation and finish the claim. If time may have passed (a queue, a
                      // connection), check Claim::deadline() first. If it has passed, release the claim.
@@ -146,12 +149,12 @@ struct Begin {
     error,  // `error` says what failed. Do not run the operation. `record`: what the store had returned before, or
             // null.
   };
-  Kind kind = Kind::error;
-  Claim claim = {};
+  Kind kind = Kind::error;                    // Says what the other members are.
+  Claim claim = {};                           // Empty unless claimed.
   Verdict verdict = Verdict::execute;         // claimed: execute, resume, retry or take_over.
   std::shared_ptr<const Record> record = {};  // An offloaded result is fetched already.
-  Millis retry_after{0};
-  Error error = {};
+  Millis retry_after{0};                      // conflict: until the other claim's lease ends.
+  Error error = {};                           // Set for `error`.
   bool is_unreadable = false;  // error: because the record's result cannot be had. Trying again does not help.
 };
 
@@ -168,6 +171,7 @@ struct Attached {
 
 // The answer of run(). value() turns outcomes without a result into exceptions.
 struct Outcome {
+  // How the call ended.
   enum class Kind : std::uint8_t {
     executed,        // The work ran, and its result is durable.
     replayed,        // An earlier result.
@@ -175,18 +179,19 @@ struct Outcome {
     unrecorded,      // The work ran, but its result could not be written yet.
     unprotected,     // The work ran without a claim, because policy says so.
     stored_failure,  // A stored failure, replayed.
-    conflict,        // This and the next two: as in Begin.
-    mismatch,
-    unknown,
-    lost,  // The work ran but lost its claim, and no result is stored.
-    error,
+    conflict,        // Another attempt has a live claim: try again after retry_after.
+    mismatch,        // The key was used with another payload.
+    unknown,         // The operation began, and its outcome is not known: an operator decides.
+    lost,            // The work ran but lost its claim, and no result is stored.
+    error,           // The work did not run, or a stored result cannot be read: see `error`.
   };
-  Kind kind = Kind::error;
+  Kind kind = Kind::error;                    // Says what the other members are.
   Result result = {};                         // For the first five kinds.
   std::shared_ptr<const Record> record = {};  // Where there is one.
-  Millis retry_after{0};
-  Error error = {};
+  Millis retry_after{0};                      // conflict: until the other claim's lease ends.
+  Error error = {};                           // error, unrecorded: why. lost: why the record could not be read, if so.
 
+  // One of the first five kinds.
   [[nodiscard]] bool has_result() const noexcept {
     return kind == Kind::executed || kind == Kind::replayed || kind == Kind::superseded || kind == Kind::unrecorded ||
            kind == Kind::unprotected;
@@ -195,7 +200,7 @@ struct Outcome {
   [[nodiscard]] const std::string& value() const;
 };
 
-std::string_view to_string(Outcome::Kind kind) noexcept;
+std::string_view to_string(Outcome::Kind kind) noexcept;  // "executed" …
 
 // Thread-safe. Usually a process has one per store and policy: calls with one key share their conversation with the
 // store only within one engine. It may be destroyed while claims live. They are renewed until they are finished or
@@ -214,7 +219,8 @@ class Engine {
   // Do not block on a key whose claim you hold: the engine cannot detect it, and the call ends as a conflict after its
   // wait.
   void begin(Request request, Callback<void(Begin&&)> done);
-  [[nodiscard]] Begin begin(Request request);
+  [[nodiscard]] Begin begin(Request request);  // Blocks.
+  // Blocks. request(key, payload) says what these are.
   [[nodiscard]] Begin begin(std::string_view key, std::string_view payload = {});
 
   // Takes up a claim that another process or handle had, by its key and Claim::owner(): after a restart, for example.
@@ -250,7 +256,10 @@ class Engine {
   // Only reports it, for frontends that run the work themselves. `key`: the stored key, or empty.
   void tell_unprotected(std::string_view operation, std::string_view key);
 
+  // A request for a key in EngineOptions::scope, with the fingerprint of the payload; an empty payload has none.
+  // Throws Exception(misuse) for an empty or too long key.
   [[nodiscard]] Request request(std::string_view key, std::string_view payload) const;
+  // As they are in effect, with the defaults filled in.
   [[nodiscard]] const EngineOptions& options() const noexcept;
 
  private:
@@ -287,6 +296,7 @@ class Context {
 
   [[nodiscard]] std::uint32_t attempt() const noexcept;  // From 1; 1 if unprotected.
   [[nodiscard]] std::uint64_t token() const noexcept;    // 0 if unprotected.
+  // False: the work runs without a claim.
   [[nodiscard]] bool is_protected() const noexcept { return claim_ != nullptr; }
 
   // The idempotency key to send to a service downstream: the same for every attempt. Random if unprotected without a
@@ -301,8 +311,8 @@ class Context {
   // Set when the claim is lost. In asynchronous calls also when the caller cancels.
   [[nodiscard]] std::stop_token stop_token() const;
   [[nodiscard]] std::optional<Uptime> deadline() const;  // Claim::deadline(); empty if unprotected.
-  void heartbeat(std::string_view note = {});
-  [[nodiscard]] TraceContext trace() const;  // Claim::trace(); empty if unprotected.
+  void heartbeat(std::string_view note = {});            // Claim::heartbeat(); nothing if unprotected.
+  [[nodiscard]] TraceContext trace() const;              // Claim::trace(); empty if unprotected.
 
   // Adds the work's own writes in the store's database. They commit together with the result when the work has
   // returned: all or nothing, even if a process dies, and never for an attempt that lost its claim. If the work throws,

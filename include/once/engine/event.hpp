@@ -12,6 +12,7 @@
 
 namespace once {
 
+// What happened to an operation, or to the store.
 enum class EventKind : std::uint8_t {
   claimed,         // A fresh claim: the work may run.
   resumed,         // This attempt's claim, found after a lost answer: the work may run.
@@ -40,10 +41,11 @@ enum class EventKind : std::uint8_t {
   store_error,        // The store failed. `error` says how.
 };
 
-std::string_view to_string(EventKind kind) noexcept;
+std::string_view to_string(EventKind kind) noexcept;  // "claimed" …
 
+// One thing that happened.
 struct Event {
-  EventKind kind{};
+  EventKind kind{};                  // Says which of the other members are set.
   std::string_view key = {};         // Stored key, or empty. Views are valid during the call only.
   const Record* record = nullptr;    // The record concerned, or null. For claims: as it was written.
   const CallTrace* trace = nullptr;  // Of the call that caused it, or null: not traced.

@@ -18,14 +18,16 @@ class FailureCode {
   FailureCode& operator=(const FailureCode&) = default;
   virtual ~FailureCode() = default;
 
-  [[nodiscard]] virtual const std::string& failure_code() const noexcept = 0;
+  [[nodiscard]] virtual const std::string& failure_code() const noexcept = 0;  // Cut to Failure::max_code_bytes.
 };
 
 // Base of the exceptions below: the operation did not run, or its result cannot be given. record() may be null.
 class Rejected : public Exception {
  public:
+  // For the engine. `record`: the one that the exception is about, or null.
   Rejected(ErrorKind kind, const std::string& message, std::shared_ptr<const Record> record)
       : Exception(kind, message), record_(std::move(record)) {}
+  // The record that was seen, or null.
   [[nodiscard]] const std::shared_ptr<const Record>& record() const noexcept { return record_; }
 
  private:
@@ -35,8 +37,10 @@ class Rejected : public Exception {
 // Another attempt is running the operation. Try again after retry_after().
 class Conflict : public Rejected {
  public:
+  // For the engine.
   Conflict(const std::string& message, std::shared_ptr<const Record> record, Millis retry_after)
       : Rejected(ErrorKind::unavailable, message, std::move(record)), retry_after_(retry_after) {}
+  // Until the other claim's lease ends.
   [[nodiscard]] Millis retry_after() const noexcept { return retry_after_; }
 
  private:
@@ -59,6 +63,7 @@ class OutcomeUnknown : public Rejected {
 class StoredFailure : public Rejected {
  public:
   using Rejected::Rejected;
+  // Failure::code: an exception's type, unless the work set one by FailureCode.
   [[nodiscard]] const std::string& code() const { return record()->failure.code; }
 };
 

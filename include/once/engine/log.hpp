@@ -17,6 +17,7 @@
 
 namespace once {
 
+// How a line looks.
 enum class LogFormat : std::uint8_t {
   text,  // For people: 2026-05-17T09:30:00.250Z info claimed scope=payments key=order-17 …
   json,  // An object a line.
@@ -35,9 +36,10 @@ std::string_view to_string(LogLevel level) noexcept;              // "err", "war
 std::optional<LogLevel> log_level_from_string(std::string_view);  // Empty for other words.
 LogLevel level_of(EventKind kind) noexcept;                       // The level of an event's line.
 
+// What is written, and where to.
 struct LogOptions {
-  LogFormat format = LogFormat::text;
-  LogLevel level = LogLevel::info;  // The least severe that is written.
+  LogFormat format = LogFormat::text;  // Of all lines.
+  LogLevel level = LogLevel::info;     // The least severe that is written.
   // The descriptor to write to, standard error by default. It must stay open as long as the observer or a copy lives. A
   // file must have been opened for appending if others write to it.
   int descriptor = 2;
@@ -56,10 +58,10 @@ struct LogOptions {
 //   30 s, with the number of those left out.
 class LogObserver {
  public:
-  static constexpr std::size_t max_line_bytes = 4096;
+  static constexpr std::size_t max_line_bytes = 4096;  // PIPE_BUF of Linux: longer writes to a pipe may mix.
 
-  explicit LogObserver(LogOptions options = {});
-  void operator()(const Event& event) const noexcept;
+  explicit LogObserver(LogOptions options = {});       // Leaves the descriptor open when it is destroyed.
+  void operator()(const Event& event) const noexcept;  // Writes the line of the event, if its level is to be written.
   [[nodiscard]] std::uint64_t lines_lost() const noexcept;  // Ever.
 
  private:

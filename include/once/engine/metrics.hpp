@@ -14,6 +14,7 @@
 
 namespace once {
 
+// What the counts are split by.
 struct MetricsOptions {
   // How many scopes get a label, the first ones that are seen. Later ones, and scopes that are not UTF-8, are counted
   // together under otel_metric_overflow="true". 0: no label, for scopes that tell who a client is. At most 10000.
@@ -25,8 +26,8 @@ struct MetricsOptions {
 // An event takes no lock and allocates nothing, except the first one of each scope: about 3 KiB for a scope's counts.
 class Metrics {
  public:
-  explicit Metrics(MetricsOptions options = {});  // Throws Exception(misuse) if max_scopes is out of range.
-  void operator()(const Event& event) const noexcept;
+  explicit Metrics(MetricsOptions options = {});       // Throws Exception(misuse) if max_scopes is out of range.
+  void operator()(const Event& event) const noexcept;  // Counts the event.
 
   // Prometheus' text format 0.0.4, whose media type is "text/plain; version=0.0.4".
   [[nodiscard]] std::string text() const;

@@ -22,24 +22,31 @@
 
 namespace once {
 
-enum class SpanKind : std::uint8_t { internal = 1, server = 2, client = 3, producer = 4, consumer = 5 };  // As in OTLP.
+// What a span is to its parent and its children, with OTLP's numbers.
+enum class SpanKind : std::uint8_t {
+  internal = 1,  // Work within a process.
+  server = 2,    // Handles a request of a client.
+  client = 3,    // Sends a request to a server.
+  producer = 4,  // Sends a message that is handled later.
+  consumer = 5,  // Handles a message.
+};
 
-using SpanValue = std::variant<std::string, std::int64_t, bool>;
-using SpanAttributes = std::vector<std::pair<std::string, SpanValue>>;
+using SpanValue = std::variant<std::string, std::int64_t, bool>;        // Of an attribute.
+using SpanAttributes = std::vector<std::pair<std::string, SpanValue>>;  // By name; each name once.
 
 // A span that has ended.
 struct Span {
-  std::string name = {};  // One of a few, as it is no place for a key.
-  SpanKind kind = SpanKind::internal;
-  TraceParent self = {};
-  std::array<std::uint8_t, 8> parent_id{};  // Zero: the first span of its trace.
-  std::string state = {};                   // tracestate.
-  std::chrono::nanoseconds start{0};        // Since 1970, UTC.
-  std::chrono::nanoseconds end{0};          // Not before start.
-  SpanAttributes attributes = {};
+  std::string name = {};                                        // One of a few, as it is no place for a key.
+  SpanKind kind = SpanKind::internal;                           // The tracer's call_kind or work_kind.
+  TraceParent self = {};                                        // Its own ids.
+  std::array<std::uint8_t, 8> parent_id{};                      // Zero: the first span of its trace.
+  std::string state = {};                                       // tracestate.
+  std::chrono::nanoseconds start{0};                            // Since 1970, UTC.
+  std::chrono::nanoseconds end{0};                              // Not before start.
+  SpanAttributes attributes = {};                               // docs/traces.md lists them.
   std::vector<std::pair<TraceParent, std::string>> links = {};  // To a span, and `once.link`: why.
-  bool is_error = false;
-  std::string message = {};  // With is_error: why.
+  bool is_error = false;                                        // The status is Error; otherwise it is unset.
+  std::string message = {};                                     // With is_error: why.
 };
 
 // Called on the thread that ends a span, by several threads at once. Must not block and must not throw.
@@ -51,13 +58,14 @@ struct Sampler {
   double ratio = 1;         // The part of the other calls that is sampled, 0 to 1. By trace id, as in OpenTelemetry.
 };
 
+// What a tracer makes of calls, and where spans go.
 struct TracerOptions {
-  SpanSink sink = {};  // Required.
-  Sampler sampler = {};
-  SpanKind call_kind = SpanKind::internal;
-  SpanKind work_kind = SpanKind::internal;
-  std::string store = {};  // once.store: for people, without secrets. Empty: none.
-  bool scopes = true;      // once.scope. Not for scopes that tell who a client is.
+  SpanSink sink = {};                       // Required.
+  Sampler sampler = {};                     // The default records every trace, unless its caller does not.
+  SpanKind call_kind = SpanKind::internal;  // Of `once.call`.
+  SpanKind work_kind = SpanKind::internal;  // Of `once.work`.
+  std::string store = {};                   // once.store: for people, without secrets. Empty: none.
+  bool scopes = true;                       // once.scope. Not for scopes that tell who a client is.
 
   // The context of calls whose request has none, for example of another library's current span. Must not block or
   // throw.
@@ -75,7 +83,7 @@ class Tracer {
 
   // For engines: the spans of a call that begins now. `given`: Request::trace.
   [[nodiscard]] std::shared_ptr<const CallTrace> begin(const TracePtr& given) const;
-  void observe(const Event& event) const noexcept;
+  void observe(const Event& event) const noexcept;  // For engines: ends the spans that the event ends.
   // The call ends with an error of its store.
   void failed(const CallTrace& trace, std::string_view key, const Error& error) const noexcept;
 
