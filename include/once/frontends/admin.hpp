@@ -20,7 +20,7 @@ namespace once::proxy {
 
 // The functions are called on the server's thread: they must not block and must not throw.
 struct AdminOptions {
-  Address listen = {};
+  Address listen = {};                          // Port 0: a free one, see AdminServer::port().
   unsigned listen_mode = 0600;                  // Of a Unix socket's file: who may connect. 0 to 0777.
   std::optional<std::uint32_t> only_user = {};  // Of a Unix socket: other users' connections are closed at once.
   // Of a Unix socket: http::Request::principal is "UID:PID" of the client, as the kernel knows it, and not its address.
@@ -38,7 +38,7 @@ struct AdminOptions {
   // function: the same.
   std::function<std::string()> unready = {};
   bool probes_writes = true;  // False: /readyz only reads from the store.
-  // As the members of ProxyOptions.
+  // These are as the members of ProxyOptions.
   std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators = {};
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics = {};
 };
@@ -55,7 +55,7 @@ class AdminServer {
   // As Proxy::reload_certificates().
   void reload_certificates();
 
-  [[nodiscard]] std::uint16_t port() const noexcept;
+  [[nodiscard]] std::uint16_t port() const noexcept;  // Where it listens. 0: on a Unix socket.
 
  private:
   class Impl;

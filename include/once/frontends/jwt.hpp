@@ -19,6 +19,7 @@
 
 namespace once::http {
 
+// Which tokens are accepted, and which claim names the client.
 struct JwtOptions {
   // The signer's key: a PEM file with a public key, or a JSON file with a JWK or a JWKS (RFC 7517), at most 1 MiB. Read
   // once; `once proxy` reads it again at SIGHUP.

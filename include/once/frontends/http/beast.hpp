@@ -37,6 +37,7 @@
 
 namespace once::http {
 
+// These are the messages that the adapter takes and gives: with their whole body in memory.
 using BeastRequest = boost::beast::http::request<boost::beast::http::string_body>;
 using BeastResponse = boost::beast::http::response<boost::beast::http::string_body>;
 
@@ -62,6 +63,7 @@ inline Request to_request(const BeastRequest& message, std::string_view principa
   return request;
 }
 
+// A copy of the response: headers in their order, and the whole body.
 inline Answer to_answer(const BeastResponse& message) {
   Answer answer{.status = message.result_int(),
                 .reason = std::string(detail::view_of(message.reason())),

@@ -57,19 +57,19 @@ struct Finished {
 // another blocking call. They must not block and must not throw.
 class Execution {
  public:
-  class State;
+  class State;  // Private.
 
-  Execution() noexcept;
-  explicit Execution(std::unique_ptr<State> state) noexcept;
+  Execution() noexcept;                                       // Empty.
+  explicit Execution(std::unique_ptr<State> state) noexcept;  // For Endpoint.
   Execution(Execution&&) noexcept;
   Execution& operator=(Execution&&) noexcept;
   ~Execution();
 
-  explicit operator bool() const noexcept { return state_ != nullptr; }
+  explicit operator bool() const noexcept { return state_ != nullptr; }  // False: empty or finished.
 
   // For the fencing token and notes. Null if unprotected. Finish and hand out the Execution, not the claim.
   [[nodiscard]] Claim* claim() const noexcept;
-  [[nodiscard]] bool is_protected() const noexcept { return claim() != nullptr; }
+  [[nodiscard]] bool is_protected() const noexcept { return claim() != nullptr; }  // False: a finish stores nothing.
   // The key to send to a service downstream: the same for every attempt. Random if the request has no key.
   [[nodiscard]] std::string derived_key(std::string_view name) const;
   // Runs fn once per operation, as Context::step() does (once/engine/engine.hpp). Its result is kept in the record, and
@@ -113,15 +113,18 @@ class Execution {
   // connect knows that nothing was done (release). A proxy whose connection broke does not know (ambiguous). A status
   // outside 100 to 599 is always ambiguous. A body over Options::max_answer_bytes leaves a tombstone.
   void finish(Answer answer, Callback<void(Answer)> done);
+  // The same with a fate of your own.
   void finish(Answer answer, Fate fate, Callback<void(Answer)> done);
   // For logs. `reason`: why nothing is stored, for people, in the record's history. Empty: "answered 502".
   void finish_told(Answer answer, Fate fate, Callback<void(Finished)> done, std::string reason = {});
-  [[nodiscard]] Answer finish(Answer answer);  // These two block. Do not call them from a completion.
+  // Both of these block. Do not call them from a completion.
+  [[nodiscard]] Answer finish(Answer answer);
   [[nodiscard]] Answer finish(Answer answer, Fate fate);
 
   // For an answer whose body is streamed to the client: stores a tombstone. `body_bytes`: 0 if not known. `done` gets
   // an answer to send instead, or nothing. `reason`: as for finish_told().
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Callback<void(std::optional<Answer>)> done);
+  // The same with a fate of your own.
   void finish_streamed(const Answer& head, std::uint64_t body_bytes, Fate fate,
                        Callback<void(std::optional<Answer>)> done, std::string reason = {});
   // Blocks. Do not call it from a completion.
@@ -130,17 +133,16 @@ class Execution {
   // Nothing was done, because may_begin() was false: releases the claim. Returns the answer that another attempt has
   // stored, or a problem, 409 in-progress.
   void finish_unbegun(Callback<void(Answer)> done);
-  [[nodiscard]] Answer finish_unbegun();
+  [[nodiscard]] Answer finish_unbegun();  // Blocks. Do not call it from a completion.
 
   // The handler threw: see Options::on_throw. Returns a problem, 500.
-  //
-  // With the request's body: if it is malformed, as is_malformed() says, nothing was done. Then it returns 400
-  // request-malformed, and releases the claim.
   void finish_thrown(const std::exception_ptr& error, Callback<void(Answer)> done);
+  // The same with the request's body: if it is malformed, as is_malformed() says, nothing was done. Then it returns 400
+  // request-malformed, and releases the claim.
   void finish_thrown(const std::exception_ptr& error, std::string_view body, Callback<void(Answer)> done);
-  // These two block. Do not call them from a completion.
+  // Both of these block. Do not call them from a completion.
   [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error);
-  [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error, std::string_view body);  // The same.
+  [[nodiscard]] Answer finish_thrown(const std::exception_ptr& error, std::string_view body);
   // Whether the handler threw the parse error of nlohmann/json or Boost.JSON because `body`, the request's, is not
   // JSON, although its Content-Type says so, or it begins like JSON. The parse error of another text, such as the
   // response of a service that was called, says nothing about the request. False if EngineOptions::throw_rule decides
@@ -154,22 +156,24 @@ class Execution {
 
 // The answer of Endpoint::open().
 struct Opening {
+  // Whether the request may run, and what its client gets otherwise.
   enum class Kind : std::uint8_t {
     passed,       // Not one of the methods. Run it; a finish stores nothing.
     unprotected,  // No key, or no store, and the policy says to run. Reported to the observer.
     claimed,      // Run it.
-    replayed,     // `answer` is an earlier request's. For the rest it is
-    conflict,     // 409,
-    mismatch,     // 422,
-    unknown,      // 409,
-    refused,      // 400 or 413,
-    error,        // 503 or 500: the store, or the record.
+    replayed,     // `answer` is an earlier request's.
+    conflict,     // 409: another request with the key is running.
+    mismatch,     // 422: the key was used with another request.
+    unknown,      // 409: the outcome of an earlier request is not known.
+    refused,      // 400, 401 or 413: the request is wrong.
+    error,        // 503 or 500: the store failed, or the record cannot be read.
   };
-  Kind kind = Kind::refused;
-  Execution execution = {};  // passed, unprotected, claimed.
-  Answer answer = {};        // The other kinds.
-  RecordPtr record = {};     // unknown: the record, to ask the service about it (once/reconcile.hpp).
+  Kind kind = Kind::refused;  // Says what the other members are.
+  Execution execution = {};   // passed, unprotected, claimed.
+  Answer answer = {};         // The other kinds.
+  RecordPtr record = {};      // unknown: the record, to ask the service about it (once/reconcile.hpp).
 
+  // One of the first three kinds: run the request, and finish `execution`.
   [[nodiscard]] bool runs() const noexcept {
     return kind == Kind::passed || kind == Kind::unprotected || kind == Kind::claimed;
   }
@@ -184,13 +188,14 @@ class Endpoint {
   // Throws Exception(misuse) for invalid options.
   Endpoint(Engine& engine, Options options);
 
-  [[nodiscard]] const Rules& rules() const noexcept { return *rules_; }
+  [[nodiscard]] const Rules& rules() const noexcept { return *rules_; }  // Lives as long as the endpoint.
 
   // Reads the request before it returns, and keeps no view of it.
   void open(const Request& request, Callback<void(Opening)> done);
   // For callers of Rules::examine().
   void open(Examination examination, Callback<void(Opening)> done);
-  [[nodiscard]] Opening open(const Request& request);  // These two block. Do not call them from a completion.
+  // Both of these block. Do not call them from a completion.
+  [[nodiscard]] Opening open(const Request& request);
   [[nodiscard]] Opening open(Examination examination);
 
   // The whole life of a request, for servers whose handlers block. Opens it, calls the handler on this thread if it may
@@ -223,7 +228,7 @@ class Endpoints {
   // Route::path of an endpoint from find(). Empty: the one for all paths without a route.
   [[nodiscard]] std::string_view path_of(const Endpoint& endpoint) const noexcept;
 
-  [[nodiscard]] const Router& router() const noexcept { return router_; }
+  [[nodiscard]] const Router& router() const noexcept { return router_; }  // Lives as long as the endpoints.
 
  private:
   Router router_;

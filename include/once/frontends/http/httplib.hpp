@@ -94,6 +94,7 @@ inline Request to_request(const httplib::Request& message, std::string& parts, s
   return request;
 }
 
+// A copy of the response, but for a body from a content provider. A status that was not set is 200.
 inline Answer to_answer(const httplib::Response& message) {
   Answer answer{.status = message.status < 0 ? 200U : static_cast<unsigned>(message.status),
                 .reason = message.reason,
@@ -148,6 +149,7 @@ inline httplib::Server::Handler wrap(Endpoint& endpoint, HttplibHandler handler,
   };
 }
 
+// The same for a handler that does not need the Execution.
 inline httplib::Server::Handler wrap(Endpoint& endpoint, httplib::Server::Handler handler,
                                      HttplibPrincipal principal_of = {}) {
   return wrap(

@@ -11,16 +11,17 @@ namespace once::http {
 
 // One header line. A name may occur several times, and the order matters.
 struct Header {
-  std::string name = {};
-  std::string value = {};
+  std::string name = {};   // In any case: see same_name().
+  std::string value = {};  // Without line breaks.
 
   friend bool operator==(const Header&, const Header&) = default;
 };
-using Headers = std::vector<Header>;
+using Headers = std::vector<Header>;  // In the order of the message.
 
+// A header line in the server's memory.
 struct HeaderView {
-  std::string_view name = {};
-  std::string_view value = {};
+  std::string_view name = {};   // In any case: see same_name().
+  std::string_view value = {};  // As received.
 };
 
 // A request: views into the server's memory. Valid during the call that gets it; never kept.
@@ -39,13 +40,14 @@ struct Request {
 struct Answer {
   unsigned status = 200;    // 100 to 599.
   std::string reason = {};  // Empty: the server's own.
-  Headers headers = {};
-  std::string body = {};
+  Headers headers = {};     // Those of the framing do not count.
+  std::string body = {};    // The whole body, without transfer coding.
   bool is_problem = false;  // Made here, for a request that is not answered by the service. It is never stored.
 
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 
+// Whether two texts differ in nothing but the case of ASCII letters.
 bool same_letters(std::string_view a, std::string_view b) noexcept;
 
 // Compares header names, case-insensitively (RFC 9110, section 5.1). Most differ in length.

@@ -22,6 +22,7 @@
 
 namespace once::http {
 
+// The rules of some paths.
 struct Route {
   // A pattern of paths, segment by segment:
   //   "/charges"            this one
@@ -38,10 +39,11 @@ struct Route {
 // The rules of a whole service: at most 1000 routes, and the options for all other paths.
 struct Routes {
   Routes(Options others) : otherwise(std::move(others)) {}  // NOLINT(google-explicit-constructor): the same for all.
+  // Checked by Router.
   Routes(Options others, std::vector<Route> own) : otherwise(std::move(others)), routes(std::move(own)) {}
 
-  Options otherwise;
-  std::vector<Route> routes = {};
+  Options otherwise;               // For the paths of no route.
+  std::vector<Route> routes = {};  // In any order. Empty: `otherwise` holds for all paths.
 };
 
 // Immutable: any number of threads may use it at once.
@@ -56,18 +58,20 @@ class Router {
   // The route's index. routes().routes.size(): no route, use `otherwise`. Empty: servers may read the path in ways that
   // have different rules, so the request must not run.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view method, std::string_view target) const;
+  // The same for a request, of which it reads method and target.
   [[nodiscard]] std::optional<std::size_t> find(const Request& request) const {
     return find(request.method, request.target);
   }
 
-  [[nodiscard]] const Routes& routes() const noexcept;
+  [[nodiscard]] const Routes& routes() const noexcept;  // As given. Lives as long as the router.
 
-  // The faults of routes: a path that is not a pattern; a path that overlaps an earlier one while neither is more
+  // What is wrong with a route: a path that is not a pattern; a path that overlaps an earlier one while neither is more
   // specific; a path and a method that an earlier route has too.
   struct Fault {
-    std::size_t route = 0;
-    std::string text = {};
+    std::size_t route = 0;  // Its index in the list.
+    std::string text = {};  // For people.
   };
+  // At most one for each route, in their order. Empty: a Router takes them.
   static std::vector<Fault> faults(const std::vector<Route>& routes);
 
  private:

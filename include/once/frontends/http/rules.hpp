@@ -29,6 +29,7 @@ inline constexpr std::string_view replayed_header = "Idempotent-Replayed";
 // What a service says of its answer: see Options::service_fate.
 inline constexpr std::string_view fate_header = "Once-Fate";
 
+// The longest key that a client may send. A longer one is 400 key-invalid.
 inline constexpr std::size_t max_client_key_bytes = 255;
 
 // What to do with the claim when the answer is there.
@@ -39,8 +40,9 @@ enum class Fate : std::uint8_t {
   hold,       // The same, and an operator decides, whatever Options::on_ambiguous says.
 };
 
-std::string_view to_string(Fate fate) noexcept;
+std::string_view to_string(Fate fate) noexcept;  // "store" …
 
+// The rules of a service or of one of its routes.
 struct Options {
   // Who the client is. There is no default: see once/frontends/http/principal.hpp. A request with a key but without a
   // principal is 400 principal-missing; 401 with `challenge`.
@@ -94,9 +96,9 @@ struct Options {
   std::vector<std::string> fingerprint_headers = {};
   std::string fingerprint = {};  // JMESPath over the body, which must be JSON: only what it selects is compared.
   bool compare_json = false;     // Bodies that are JSON are compared by their meaning: blanks and order do not count.
-  bool ignore_host = false;
-  bool ignore_query = false;
-  bool ignore_body = false;
+  bool ignore_host = false;      // The host is not compared.
+  bool ignore_query = false;     // The query is not compared.
+  bool ignore_body = false;      // The body is not compared.
 
   std::size_t max_body_bytes = std::size_t{1024} * 1024;    // Of a request with a key. Longer: 413.
   std::size_t max_answer_bytes = std::size_t{1024} * 1024;  // Of an answer's body. Longer: a tombstone.
@@ -205,19 +207,20 @@ enum class Problem : std::uint8_t {
 };
 
 std::string_view to_string(Problem problem) noexcept;  // "key-missing" …
-unsigned status_of(Problem problem) noexcept;
+unsigned status_of(Problem problem) noexcept;          // Without a challenge.
 
 // What the rules say about a request.
 struct Examination {
+  // Whether the request may run.
   enum class Kind : std::uint8_t {
     pass,       // Not one of the methods: runs unprotected.
     no_key,     // The optional key is missing: runs unprotected.
     refuse,     // `answer` says why. Do not run the request.
     operation,  // `operation` is the request for the engine. From examine_head(): read the body, then call examine().
   };
-  Kind kind = Kind::refuse;
-  Answer answer = {};
-  std::optional<once::Request> operation = {};
+  Kind kind = Kind::refuse;                     // Says what the other members are.
+  Answer answer = {};                           // refuse: what the client gets.
+  std::optional<once::Request> operation = {};  // Set by examine() if `kind` is operation.
   bool is_json = false;  // operation: its Content-Type says JSON, and the body is not compressed.
 };
 
@@ -238,7 +241,7 @@ class Rules {
   // principal.
   [[nodiscard]] Examination examine_head(const Request& request) const;
 
-  [[nodiscard]] Fate fate_of(unsigned status) const noexcept;
+  [[nodiscard]] Fate fate_of(unsigned status) const noexcept;  // By Options::fates and their defaults.
   // The same, with Once-Fate if Options::service_fate is set.
   [[nodiscard]] Fate fate_of(const Answer& answer) const noexcept;
 
@@ -261,9 +264,10 @@ class Rules {
 
   // The stored forms, with this route's limits.
   [[nodiscard]] Result encode(const Answer& answer) const;
+  // Of an answer that is too large: status and headers without the body. `body_bytes`: 0 if not known.
   [[nodiscard]] Result encode_tombstone(const Answer& head, std::uint64_t body_bytes) const;
 
-  [[nodiscard]] const Options& options() const noexcept;
+  [[nodiscard]] const Options& options() const noexcept;  // As given. Lives as long as the rules.
 
  private:
   struct Parts;
