@@ -34,6 +34,7 @@ class Reconciler;
 
 namespace once::proxy {
 
+// Where to listen, or what to connect to.
 struct Address {
   std::string host = {};   // An IP address or a name; IPv6 without brackets.
   std::uint16_t port = 0;  // 0, for listening: any free port.
@@ -53,25 +54,26 @@ bool is_loopback(const Address& address);
 
 // IPv6 addresses with the same first bits. IPv4 addresses are in ::ffff:0:0/96.
 struct Network {
-  std::array<std::uint8_t, 16> address{};
-  unsigned prefix_bits = 0;
+  std::array<std::uint8_t, 16> address{};  // In network order; the bits after the prefix are 0.
+  unsigned prefix_bits = 0;                // 0 to 128. Of IPv4: 96 more than it is written with.
 
   friend bool operator==(const Network&, const Network&) = default;
 };
 // "10.0.0.0/8", "2001:db8::/32", "192.0.2.1". Throws Exception(misuse) naming `what`.
 Network parse_network(std::string_view text, std::string_view what);
 
-// Where the service is: "http://127.0.0.1:9000", "https://pay.example/v1", "unix:/run/pay.sock", or that with a path,
-// "http://unix:/run/pay.sock:/v1". Default port: 80 or 443. No user or query. Throws Exception(misuse) naming `what`.
+// Where the service is.
 struct Service {
-  Address address = {};
-  bool tls = false;
+  Address address = {};  // All addresses of a name are tried.
+  bool tls = false;      // https: its certificate is verified.
   // Comes before the target of each request: "/v1". Empty: none. The key, its fingerprint and the routes do not know
   // it. A request whose path may lead out of it ("/../admin") is 400 path-unclear.
   std::string path = {};
 
   friend bool operator==(const Service&, const Service&) = default;
 };
+// "http://127.0.0.1:9000", "https://pay.example/v1", "unix:/run/pay.sock", or that with a path,
+// "http://unix:/run/pay.sock:/v1". Default port: 80 or 443. No user or query. Throws Exception(misuse) naming `what`.
 Service parse_service(std::string_view url, std::string_view what);
 
 // All 1 ms to 24 h. A timeout ends one connection, never more.
@@ -118,26 +120,26 @@ enum class RequestOutcome : std::uint8_t {
   unprotected,  // Not protected although its method is: no key, or no store.
   error,        // The upstream gave no answer, the store failed, or the client left before its request was complete.
 };
-std::string_view to_string(RequestOutcome outcome) noexcept;
+std::string_view to_string(RequestOutcome outcome) noexcept;  // "executed" …
 
 // One request, after its end. Views are valid during the call only.
 struct Served {
-  Time at{};                     // When its head was complete.
-  std::string_view client = {};  // Its IP address.
-  std::string_view method = {};  // Empty if it could not be read, as is the path.
-  std::string_view path = {};    // Without the query.
-  std::string_view route = {};   // http::Route::path of its route, "/orders/{id}/pay". Empty: none.
-  unsigned status = 0;           // Sent to the client. 0: none.
-  RequestOutcome outcome = RequestOutcome::error;
-  std::string_view stored_key = {};  // Empty: no key. In logs use once::key_hash().
-  TraceParent trace = {};            // Its client's, or the one that its claim began. Empty: none.
-  std::string_view fate = {};        // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
-  std::string_view cause = {};       // What went wrong, in one word: "upstream-lost". Otherwise empty.
-  std::string_view upstream = {};    // "pay:9000": the upstream. Empty: none.
-  unsigned upstream_status = 0;      // 0: not asked, or no answer.
-  std::uint64_t request_body_bytes = 0;
-  std::uint64_t answer_body_bytes = 0;
-  std::chrono::nanoseconds took{0};           // From the head to the last byte of the answer.
+  Time at{};                                       // When its head was complete.
+  std::string_view client = {};                    // Its IP address.
+  std::string_view method = {};                    // Empty if it could not be read, as is the path.
+  std::string_view path = {};                      // Without the query.
+  std::string_view route = {};                     // http::Route::path of its route, "/orders/{id}/pay". Empty: none.
+  unsigned status = 0;                             // Sent to the client. 0: none.
+  RequestOutcome outcome = RequestOutcome::error;  // Whether it ran.
+  std::string_view stored_key = {};                // Empty: no key. In logs use once::key_hash().
+  TraceParent trace = {};                          // Its client's, or the one that its claim began. Empty: none.
+  std::string_view fate = {};            // executed: "store", "tombstone", "release", "ambiguous". Otherwise empty.
+  std::string_view cause = {};           // What went wrong, in one word: "upstream-lost". Otherwise empty.
+  std::string_view upstream = {};        // "pay:9000": the upstream. Empty: none.
+  unsigned upstream_status = 0;          // 0: not asked, or no answer.
+  std::uint64_t request_body_bytes = 0;  // As received, without transfer coding.
+  std::uint64_t answer_body_bytes = 0;   // As sent, without transfer coding.
+  std::chrono::nanoseconds took{0};      // From the head to the last byte of the answer.
   std::chrono::nanoseconds upstream_took{0};  // The part until the upstream's answer. 0: not asked.
 };
 
@@ -168,7 +170,7 @@ struct OperatorsAnswer : http::Answer {
 
 // The listening addresses: --listen and --admin.
 enum class Listener : std::uint8_t { clients, operators };
-std::string_view to_string(Listener listener) noexcept;
+std::string_view to_string(Listener listener) noexcept;  // "clients", "operators".
 
 // Why a TLS handshake with a client failed.
 enum class HandshakeFault : std::uint8_t {
@@ -186,16 +188,16 @@ enum class HandshakeFault : std::uint8_t {
   client_certificate_untrusted,  // No authority in that file signed the client's.
   client_certificate_bad,        // The client's is refused for another reason: for servers only, a short key.
   alert,                         // The client sent another alert.
-  other,
+  other,                         // Any other fault.
 };
-std::string_view to_string(HandshakeFault fault) noexcept;
+std::string_view to_string(HandshakeFault fault) noexcept;  // "proxy-header" …
 
 // Counters and durations for Prometheus; docs/metrics.md lists them. Labels contain no key, and the route instead of
 // the path. A histogram has at most 2000 sets of labels; later ones are counted under otel_metric_overflow="true", as
 // in OpenTelemetry's SDKs. Thread-safe.
 class Metrics {
  public:
-  Metrics();
+  Metrics();  // All counts are 0.
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
   ~Metrics();
@@ -219,10 +221,11 @@ class Metrics {
 
 // PEM files: the certificate followed by its intermediate ones, and its key without a password.
 struct Certificate {
-  std::string file = {};
-  std::string key_file = {};
+  std::string file = {};      // Read at the start and at each reload.
+  std::string key_file = {};  // May be the same file.
 };
 
+// Where the proxy listens, which service it serves, and what it allows.
 struct ProxyOptions {
   // A Unix socket's clients count as 127.0.0.1. The file is made, has listen_mode, and is removed at the end. A lock
   // beside it (its name and ".lock", which stays) shows whether a file that is there has a living owner.
@@ -236,11 +239,11 @@ struct ProxyOptions {
   // trusted proxy, or one where the PROXY protocol says that the client speaks TLS with the balancer.
   std::string client_ca_file = {};
 
-  // Proxies and balancers in front of this one. From trusted_proxies, X-Forwarded-Proto, -Host and similar headers are
-  // passed on, and X-Forwarded-For names the client. From all others they are dropped, and the client is the connecting
-  // address. Connections from proxy_protocol, and no others, begin with a PROXY protocol header, version 1 or 2. It
-  // names the client, which may itself be a trusted proxy.
+  // Proxies in front of this one. From them, X-Forwarded-Proto, -Host and similar headers are passed on, and
+  // X-Forwarded-For names the client. From all others they are dropped, and the client is the connecting address.
   std::vector<Network> trusted_proxies = {};
+  // Balancers in front of this one. Connections from them, and no others, begin with a PROXY protocol header, version 1
+  // or 2. It names the client, which may itself be a trusted proxy.
   std::vector<Network> proxy_protocol = {};
 
   // At least one, and all with the same Service::path. Proxy::set_upstreams() replaces them. A request goes to the one
@@ -254,7 +257,7 @@ struct ProxyOptions {
   // answers 2xx or 3xx. Empty: no check.
   std::string health_path = {};
   Millis health_interval{5'000};  // Range as for Timeouts. Also the timeout of a check.
-  Aside aside = {};
+  Aside aside = {};               // When an upstream gets no requests for a while.
   // How often the store is searched for unknown operations to ask about (http::Options::reconcile). Range as for
   // Timeouts.
   Millis reconcile_interval{30'000};
@@ -269,7 +272,7 @@ struct ProxyOptions {
   // stream, the connection ends as soon as the client ends or sends anything more, or takes nothing for the time of a
   // head.
   std::function<void(const http::Request& request, Callback<void(OperatorsAnswer)> done)> operators = {};
-  static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;
+  static constexpr std::size_t max_admin_body_bytes = std::size_t{2} * 1024 * 1024;  // Longer: 413.
   // Returns an answer to refuse a request for /metrics, or nothing to allow it. Called as `operators` is. Empty: every
   // client may read /metrics.
   std::function<std::optional<http::Answer>(const http::Request& request)> refuse_metrics = {};
@@ -278,8 +281,8 @@ struct ProxyOptions {
   std::function<std::string()> more_metrics = {};
   std::shared_ptr<Metrics> metrics = {};  // Empty: the proxy's own, without the engine's events.
 
-  Timeouts timeouts = {};
-  unsigned threads = 0;  // 0: one for each processor. At most 256.
+  Timeouts timeouts = {};  // Of connections on both sides.
+  unsigned threads = 0;    // 0: one for each processor. At most 256.
 
   // Of clients, at least 1. Further ones wait in the kernel's queue.
   std::size_t max_connections = 10'000;
@@ -288,9 +291,9 @@ struct ProxyOptions {
   // total, and for one client address. A request above it is 503 overloaded. Answers count, but are always kept. At
   // least 1 MiB.
   std::size_t max_buffered_bytes = std::size_t{1} << 30U;
-  std::size_t max_buffered_bytes_per_client = std::size_t{1} << 28U;
-  std::size_t max_head_bytes = std::size_t{32} * 1024;  // Of a request and of an answer. 1 KiB to 1 MiB.
-  std::size_t max_idle_upstream = 256;                  // Idle connections kept to the upstreams, of all threads.
+  std::size_t max_buffered_bytes_per_client = std::size_t{1} << 28U;  // For one client address.
+  std::size_t max_head_bytes = std::size_t{32} * 1024;                // Of a request and of an answer. 1 KiB to 1 MiB.
+  std::size_t max_idle_upstream = 256;  // Idle connections kept to the upstreams, of all threads.
 
   // Called from the proxy's threads, by several at once. Must not block and must not throw. Empty: not called.
   std::function<void(const Served&)> on_served = {};
@@ -307,9 +310,9 @@ void check(const http::Routes& rules, const ProxyOptions& options);
 
 // The changes of Proxy::set_upstreams(): URLs with their ports, "http://pay:9000".
 struct UpstreamChange {
-  std::vector<std::string> added = {};
-  std::vector<std::string> removed = {};
-  std::size_t kept = 0;
+  std::vector<std::string> added = {};    // New ones.
+  std::vector<std::string> removed = {};  // They get no new requests.
+  std::size_t kept = 0;                   // How many are in both lists.
 };
 
 // Runs on its own threads, from its construction to its destruction. Call its methods from any other thread.
@@ -327,7 +330,7 @@ class Proxy {
   [[nodiscard]] std::uint16_t port() const noexcept;        // The port it listens on. 0: a Unix socket.
   [[nodiscard]] std::uint16_t admin_port() const noexcept;  // 0: no admin address.
   [[nodiscard]] std::size_t connections() const noexcept;   // Of clients.
-  [[nodiscard]] bool stopping() const noexcept;
+  [[nodiscard]] bool stopping() const noexcept;             // Since stop() was called: /readyz is 503 then.
 
   // Requests keep the rules in force when their head was read. Requests that begin after this has returned get the new
   // ones. Throws Exception(misuse) for rules that are invalid, alone or with the options; then nothing changes.

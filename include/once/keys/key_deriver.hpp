@@ -34,11 +34,11 @@ namespace once::keys {
 // and the weaknesses that are kept. One difference: an expression that fails is always an error, even where the library
 // would run the function without protection.
 enum class Dialect : std::uint8_t {
-  native,
-  powertools_python,
-  powertools_typescript,
-  powertools_java,
-  powertools_dotnet,
+  native,                 // The rules of once.
+  powertools_python,      // Powertools for AWS Lambda (Python).
+  powertools_typescript,  // Powertools for AWS Lambda (TypeScript).
+  powertools_java,        // Powertools for AWS Lambda (Java).
+  powertools_dotnet,      // Powertools for AWS Lambda (.NET).
 };
 
 // "native", "powertools-python", "powertools-typescript", "powertools-java", "powertools-dotnet".
@@ -50,6 +50,7 @@ inline constexpr std::size_t max_event_depth = 512;                          // 
 inline constexpr std::size_t max_expression_bytes = std::size_t{16} * 1024;  // Of one expression.
 inline constexpr std::size_t max_expression_depth = 64;                      // Nested brackets.
 
+// What is selected from an event, and how it becomes a key.
 struct Recipe {
   // The key's namespace. native: the scope of Key(scope, name). Dialects: everything before '#', unchanged, see
   // powertools_scope().
@@ -68,7 +69,7 @@ struct Recipe {
   // unknown name means MD5, as in the library. .NET: only md5. Empty: sha256 for native, md5 for dialects.
   std::string hash = {};
 
-  Dialect dialect = Dialect::native;
+  Dialect dialect = Dialect::native;  // Whose rules apply. The same for all users of a table.
 
   // An event without a key is an error (the libraries' throw_on_no_key and similar). The dialect defines what is
   // missing: with this set, TypeScript also refuses "", 0, false and containers of nothing else. native: also an error
@@ -93,6 +94,7 @@ struct Recipe {
   bool makes_label = true;  // False: Derived::label stays empty, for callers that would not store it.
 };
 
+// What a KeyDeriver makes of an event.
 struct Derived {
   // Empty: the event has no key, and the other members are empty. native: the selection is an empty string, or has only
   // nulls and empty containers, at any depth ("", null, [], {"a": null}, [[], {"a": {}}]). Or it has constants of the
@@ -134,7 +136,7 @@ class KeyDeriver {
   // Only Derived::fingerprint, for keys from another source.
   [[nodiscard]] Fingerprint fingerprint(std::string_view json_text) const;
 
-  [[nodiscard]] const Recipe& recipe() const noexcept;
+  [[nodiscard]] const Recipe& recipe() const noexcept;  // As given. Lives as long as the deriver.
 
  private:
   struct Parts;

@@ -12,6 +12,7 @@
 
 namespace once {
 
+// Which bucket, and how it is reached.
 struct S3Options {
   std::string bucket = {};  // 3 to 63 lower case letters, digits, '-' and '.'.
   // The prefix of the objects' names: letters, digits and /!-_.*'()= only, at most 512 bytes. A missing '/' at its end

@@ -9,6 +9,8 @@
 
 namespace once::blocking {
 
+// These are the functions of Store with these names. They throw what those throw, and report failures in what they
+// return.
 Answer insert(Store& store, Record record);
 Answer replace(Store& store, Record record, Seen seen);
 Answer remove(Store& store, std::string key, Seen seen);

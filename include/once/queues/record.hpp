@@ -53,7 +53,7 @@ enum class RecordEnd : std::uint8_t {
   out_of_time,     // Not begun: the invocation ends too soon.
 };
 
-std::string_view to_string(RecordEnd end) noexcept;
+std::string_view to_string(RecordEnd end) noexcept;  // "executed" …
 
 // The work throws it for a record that no retry can help. The option `on_poison` decides about the record.
 // Policy::on_throw decides about its claim, as for every exception; a poller releases it.

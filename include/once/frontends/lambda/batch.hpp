@@ -46,12 +46,12 @@ enum class Order : std::uint8_t {
   key,    // Kinesis: the partition key. DynamoDB: the item's key. Kafka: the key within its partition; records without
           // one are in order among themselves. The platform itself keeps this order.
   shard,  // One by one: the whole batch of a stream, each partition of Kafka.
-  none,
+  none,   // None: records run in any order, several at once.
 };
 
-// Views are valid during the call.
+// How one record of a batch ended. Views are valid during the call.
 struct RecordEvent {
-  queues::RecordEnd end{};
+  queues::RecordEnd end{};    // Whether the work ran, and why not.
   bool reported = false;      // It is in batchItemFailures, and comes again.
   bool parked = false;        // It is kept for an operator: see OnDeadEnd::park.
   std::string_view id = {};   // The reported message id, sequence number, event id, or Kafka's "orders-0/15".
@@ -63,13 +63,14 @@ struct RecordEvent {
 // store errors are reported to the engine's observer.
 using RecordObserver = std::function<void(const RecordEvent&)>;
 
+// How the records of a batch are run.
 struct BatchOptions {
   // The scope of the keys, as in IdempotentOptions.
   std::string name = {};      // Empty: _HANDLER. Without '/'.
   std::string function = {};  // Empty: AWS_LAMBDA_FUNCTION_NAME.
   std::string scope = {};     // Instead of EngineOptions::scope/FUNCTION/NAME.
 
-  queues::KeySource key_source = queues::KeySource::id;
+  queues::KeySource key_source = queues::KeySource::id;  // Where the key of a record comes from.
   std::string key = {};  // JMESPath, with KeySource::payload or record. Empty: all of it, which KeySource::record of
                          // SQS does not allow.
   std::string fingerprint = {};   // What a duplicate must have in common with the first one: JMESPath over the payload
@@ -85,9 +86,11 @@ struct BatchOptions {
   // No record is begun with less than this left of the invocation: 0 to 15 min. Longer than one record may take.
   Millis margin{1'000};
 
+  // These say what becomes of a record that ended so. leave: it is reported.
   queues::OnDeadEnd on_poison = queues::OnDeadEnd::leave;
   queues::OnDeadEnd on_mismatch = queues::OnDeadEnd::leave;
   queues::OnDeadEnd on_unknown = queues::OnDeadEnd::leave;
+
   Order order = Order::key;  // For streams. FIFO queues keep the order within a group, standard queues none.
 
   // Empty members: the engine's. Default of on_conflict: fail. Default of on_missing_key: refuse, so a record without a
@@ -95,7 +98,7 @@ struct BatchOptions {
   // if there is one: within_deadline(). A wait for another attempt ends before the margin.
   std::optional<Policy> policy = {};
   std::optional<Environment> environment = {};  // As in IdempotentOptions. Disabled, all records run unprotected.
-  RecordObserver observer = {};
+  RecordObserver observer = {};                 // Empty: not called.
 };
 
 namespace detail {
@@ -133,8 +136,9 @@ namespace once::sqs {
 using lambda::BatchOptions;
 using queues::KeySource;
 using queues::OnDeadEnd;
-using PoisonMessage = queues::PoisonRecord;
+using PoisonMessage = queues::PoisonRecord;  // Thrown for a message that no retry can help: see OnDeadEnd.
 
+// What batch() makes of its handler. Called by several threads at once.
 using MessageWork = std::function<Result(const Message&, Context&)>;
 
 // The same as batch() below, for a handler without its type.
@@ -168,31 +172,37 @@ using lambda::BatchOptions;
 using lambda::Order;
 using queues::KeySource;
 using queues::OnDeadEnd;
-using PoisonChange = queues::PoisonRecord;
+using PoisonChange = queues::PoisonRecord;  // Thrown for a record that no retry can help: see OnDeadEnd.
 
 // A record of Kinesis Data Streams or of DynamoDB Streams.
 // https://docs.aws.amazon.com/lambda/latest/dg/with-kinesis.html, with-ddb.html
 struct Change {
-  enum class Source : std::uint8_t { kinesis, dynamodb };
-  Source source = Source::kinesis;
-  std::string event_id = {};
-  std::string event_name = {};  // DynamoDB: "INSERT", "MODIFY", "REMOVE".
-  std::string stream_arn = {};
-  std::string sequence_number = {};
+  // Which service the record is from.
+  enum class Source : std::uint8_t {
+    kinesis,   // A data stream of Kinesis.
+    dynamodb,  // The stream of a DynamoDB table.
+  };
+  Source source = Source::kinesis;   // Says which of the other members are set.
+  std::string event_id = {};         // "eventID": unique in its stream.
+  std::string event_name = {};       // DynamoDB: "INSERT", "MODIFY", "REMOVE".
+  std::string stream_arn = {};       // "eventSourceARN".
+  std::string sequence_number = {};  // Grows within a shard: decimal digits, too many for a number.
 
   std::string partition_key = {};  // Kinesis.
   std::string data = {};           // Kinesis: the bytes. Aggregates of the Kinesis Producer Library are one record.
 
   // DynamoDB: JSON with DynamoDB's types, {"id":{"N":"101"}}. Empty: not in the stream. Views into `json`.
-  std::string_view keys = {};
-  std::string_view new_image = {};
-  std::string_view old_image = {};
+  std::string_view keys = {};       // The item's key.
+  std::string_view new_image = {};  // The item after the change.
+  std::string_view old_image = {};  // The item before it.
 
   std::string_view json = {};  // The record as in the event. Valid during the call, like the views above.
 };
 
+// What batch() makes of its handler. Called by several threads at once.
 using ChangeWork = std::function<Result(const Change&, Context&)>;
 
+// The same as batch() below, for a handler without its type.
 lambda::Handler batch_of(Engine& engine, BatchOptions options, ChangeWork work);
 
 // The same as once::sqs::batch(), for the events of a Kinesis or DynamoDB stream. The records of one order

@@ -40,6 +40,7 @@ inline constexpr std::string_view default_principal =
     "authorizer.iam.cognitoIdentity.identityId, identity.userArn, identity.cognitoIdentityId, identity.apiKeyId, "
     "identity.clientCert.subjectDN, authentication.clientCert.subjectDN]";
 
+// How the requests of an API, a function URL or a load balancer are run.
 struct HttpOptions {
   // One set of once::http::Options for all paths, or one for each route. An empty scope becomes
   // EngineOptions::scope/FUNCTION. The lease is the time until the deadline: see within_deadline(). max_body_bytes: the

@@ -90,13 +90,14 @@ struct Environment {
   std::string handler = {};        // _HANDLER
   std::string disabled = {};       // ONCE_DISABLED: 1, true, yes or on: see IdempotentOptions::environment.
 
-  static Environment of_process();
+  static Environment of_process();  // A copy of the variables as they are now.
 };
 
 // Changes a replayed response, given the record: for example to add a header that marks it. Not called for a new
 // response. Its exception becomes the invocation's error.
 using ReplayHook = std::function<std::string(std::string response, const Record& record)>;
 
+// What the key of an event is, and how its invocation is run.
 struct IdempotentOptions {
   // JMESPath over the event that selects the key: once/keys/key_deriver.hpp. once/frontends/lambda/recipes.hpp has
   // expressions for AWS services. Empty: the whole event is the key.
@@ -143,7 +144,7 @@ struct IdempotentOptions {
   // in Powertools dialects run_unprotected.
   std::optional<Policy> policy = {};
 
-  ReplayHook on_replay = {};
+  ReplayHook on_replay = {};  // Empty: replays are unchanged. Not for idempotent_stream().
 
   // idempotent_stream() only: how much of a response is kept in memory and stored. A longer one is sent whole and
   // leaves a tombstone: a retry gets errors::result_dropped, and nothing runs. A store with a lower limit keeps less:

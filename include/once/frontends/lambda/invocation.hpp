@@ -17,7 +17,7 @@ namespace once::lambda {
 // One invocation (AWS, "Using the Lambda runtime API": headers of the next invocation). Texts are unchanged, and empty
 // if the platform did not send them.
 struct Invocation {
-  std::string request_id = {};
+  std::string request_id = {};        // The same for all attempts at an asynchronous event.
   std::string function_arn = {};      // As invoked, with the version or alias if there was one.
   std::string trace_id = {};          // AWS X-Ray's header.
   std::string client_context = {};    // JSON, from the mobile SDKs.
@@ -42,8 +42,9 @@ inline constexpr std::size_t max_event_bytes = std::size_t{6} * 1024 * 1024;
 // type.
 class FunctionError : public std::runtime_error, public FailureCode {
  public:
+  // `type`: the errorType that callers see, and the code of a stored failure.
   FunctionError(std::string type, const std::string& message) : std::runtime_error(message), type_(std::move(type)) {}
-  [[nodiscard]] const std::string& type() const noexcept { return type_; }
+  [[nodiscard]] const std::string& type() const noexcept { return type_; }  // As given.
   [[nodiscard]] const std::string& failure_code() const noexcept override { return type_; }
 
  private:

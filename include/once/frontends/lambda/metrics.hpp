@@ -68,8 +68,8 @@ struct EmbeddedMetricsOptions {
 class EmbeddedMetrics {
  public:
   explicit EmbeddedMetrics(EmbeddedMetricsOptions options = {});  // Throws Exception(misuse) for a bad option.
-  void operator()(const Event& event) const noexcept;
-  void flush() const noexcept;  // Writes now what was counted since the last line.
+  void operator()(const Event& event) const noexcept;             // Counts the event, and writes a line where due.
+  void flush() const noexcept;                                    // Writes now what was counted since the last line.
 
  private:
   class Book;

@@ -22,6 +22,7 @@ enum class Over : std::uint8_t {
   payload,  // KeySource::payload of the same, and of `once sqs`.
 };
 
+// The expressions for one service's events.
 struct Recipe {
   std::string_view name = {};         // "EventBridge". Its example event is tests/lambda/events/<file>.json.
   std::string_view file = {};         // "event_bridge".
@@ -128,6 +129,7 @@ inline constexpr Recipe vpc_lattice_v2{"VPC Lattice, version 2", "vpc_lattice_v2
                                        "requestContext.identity.principal, headers.\"idempotency-key\"[0]]",
                                        "[method, not_null(queryStringParameters, `null`), not_null(body, `null`)]"};
 
+// Those above, in their order.
 inline constexpr std::array<Recipe, 16> all{event_bridge,    sns,        s3,
                                             dynamodb_stream, kinesis,    sqs,
                                             sqs_fifo,        sns_in_sqs, kafka,

@@ -54,6 +54,7 @@ using Function = std::variant<Handler, StreamingHandler, std::function<Handler()
 
 // A problem to report. It never contains an event, a response, or the message of a handler's exception.
 struct RuntimeProblem {
+  // What went wrong, and whether run() goes on.
   enum class Kind : std::uint8_t {
     handler_failed,     // The handler threw. Its caller got an error answer; `message` has its type.
     response_refused,   // The platform refused a response or error answer. The invocation failed for its caller.
@@ -65,7 +66,7 @@ struct RuntimeProblem {
     restore_failed,  // A hook after the restore failed (with its message). run() returns 1.
     fatal,           // The platform does not answer, or answers 500. run() returns 1.
   };
-  Kind kind = Kind::fatal;
+  Kind kind = Kind::fatal;      // The last three end run().
   std::string request_id = {};  // Empty: no invocation is concerned.
   std::string message = {};     // A sentence for the operator: what happened and what follows. Printable ASCII.
 };
@@ -75,6 +76,7 @@ std::string_view to_string(RuntimeProblem::Kind kind) noexcept;  // "response_re
 // is the function's log. The default of RuntimeOptions::on_problem.
 void log_problem(const RuntimeProblem& problem);
 
+// How run() serves invocations.
 struct RuntimeOptions {
   // HOST:PORT of the Runtime API, IPv6 in brackets.
   std::string api = {};
@@ -109,10 +111,9 @@ struct RuntimeOptions {
   // The same as SIGTERM.
   std::stop_token stop = {};
 
-  // How often a request for an event, or a response, is sent while the connection fails: 1 to 100. `pause` is between
-  // the first two attempts, then doubles.
+  // How often a request for an event, or a response, is sent while the connection fails: 1 to 100.
   unsigned attempts = 5;
-  Millis pause{20};
+  Millis pause{20};  // Between the first two attempts; then it doubles. 0 to 10 s.
 
   // Called from the threads that call the handler, by several at once. Must not throw. Empty: not called.
   std::function<void(const RuntimeProblem&)> on_problem = log_problem;
@@ -137,6 +138,7 @@ RuntimeOptions runtime_options_from_environment();
 //
 // Call it once, from main().
 int run(Function function);  // With runtime_options_from_environment(), whose exception is an init error.
+// The same with options of your own. Invalid ones are an init error.
 int run(Function function, const RuntimeOptions& options);
 
 }  // namespace once::lambda

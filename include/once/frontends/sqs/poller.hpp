@@ -28,6 +28,7 @@ using queues::OnDeadEnd;
 // How the work of a message ended. A message that stays in the queue comes again, or the queue moves it to its
 // dead-letter queue.
 struct WorkEnd {
+  // What becomes of the claim and of the message.
   enum class Kind : std::uint8_t {
     completed,    // `result` is stored. The message is deleted.
     failed,       // Failed for good: `failure` and `result` are stored. The message is deleted.
@@ -36,9 +37,9 @@ struct WorkEnd {
     lapses,       // As released, but only when the lease ends: a part of the work may still run.
     held,         // Not known whether it acted: `failure.message` says why. See PollerOptions::on_unknown.
   };
-  Kind kind = Kind::completed;
-  Result result = {};
-  Failure failure = {};
+  Kind kind = Kind::completed;  // Says which of the next two are used.
+  Result result = {};           // completed, failed. At most as check(const Result&) allows.
+  Failure failure = {};         // failed: whole. released, unavailable, lapses, held: its message.
   // completed: writes that commit together with the result, see docs/transactions.md. Null: none. If they are declined,
   // the message is as released.
   std::shared_ptr<const Companion> commit_with = {};
@@ -48,7 +49,9 @@ struct WorkEnd {
 // releases the claim. Claim::stop_token() and deadline() say when to stop.
 using PolledWork = std::function<WorkEnd(const Message&, Claim&)>;
 
+// What happened to a message or to the queue. Views are valid during the call.
 struct PollEvent {
+  // What happened.
   enum class Kind : std::uint8_t {
     ended,        // A message was processed: `end`, `deleted`.
     given_back,   // A message was not begun, and is visible again. See `why`.
@@ -61,25 +64,28 @@ struct PollEvent {
     abandoned,  // run() ends during a request for messages. Messages of its answer stay hidden until their visibility
                 // ends.
   };
-  Kind kind{};
-  queues::RecordEnd end{};
-  bool deleted = false;       // The message will be deleted next; not_deleted reports a failure of that.
-  bool parked = false;        // It is kept for an operator: see OnDeadEnd::park.
-  std::string_view id = {};   // The message's.
-  std::string_view key = {};  // The stored key of its operation, or empty.
-  std::uint32_t receive_count = 0;
-  std::string_view why = {};  // For people.
-  Millis pause{0};
+  Kind kind{};                      // Says which of the other members are set.
+  queues::RecordEnd end{};          // ended: how.
+  bool deleted = false;             // The message will be deleted next; not_deleted reports a failure of that.
+  bool parked = false;              // It is kept for an operator: see OnDeadEnd::park.
+  std::string_view id = {};         // The message's.
+  std::string_view key = {};        // The stored key of its operation, or empty.
+  std::uint32_t receive_count = 0;  // As Message::receive_count.
+  std::string_view why = {};        // For people.
+  Millis pause{0};                  // pause: how long.
 };
 
-std::string_view to_string(PollEvent::Kind kind) noexcept;
+std::string_view to_string(PollEvent::Kind kind) noexcept;  // "ended" …
 
+// Which queue, how a message becomes an operation, and when it stays.
 struct PollerOptions {
   std::string queue = {};  // The queue's URL, or its name in the account and region of the credentials.
 
-  std::string scope = {};  // Of the keys. Empty: the queue's name.
-  KeySource key_source = KeySource::id;
-  std::string key = {};  // JMESPath over the message in Lambda's form: see KeySource.
+  std::string scope = {};                // Of the keys. Empty: the queue's name.
+  KeySource key_source = KeySource::id;  // Where the key of a message comes from.
+  std::string key = {};                  // JMESPath over the message in Lambda's form: see KeySource.
+  // JMESPath: with KeySource::payload over the body, otherwise over the message in Lambda's form. Empty: nothing is
+  // compared.
   std::string fingerprint = {};
   bool allow_null_parts = false;  // In both: see keys::Recipe.
 
@@ -105,9 +111,9 @@ struct PollerOptions {
   // seconds. Empty: it does not grow.
   std::optional<Millis> retry_after_limit = {};
 
-  OnDeadEnd on_poison = OnDeadEnd::leave;  // leave: it stays. park: kept for an operator, and deleted.
-  OnDeadEnd on_mismatch = OnDeadEnd::leave;
-  OnDeadEnd on_unknown = OnDeadEnd::leave;
+  OnDeadEnd on_poison = OnDeadEnd::leave;    // leave: it stays. park: kept for an operator, and deleted.
+  OnDeadEnd on_mismatch = OnDeadEnd::leave;  // As on_poison, for a key used with another payload.
+  OnDeadEnd on_unknown = OnDeadEnd::leave;   // As on_poison, for an outcome that is not known.
 
   // What asking the service about an unknown operation gave: see once/reconcile.hpp.
   enum class Asked : std::uint8_t {
@@ -128,10 +134,11 @@ struct PollerOptions {
   std::function<void(const PollEvent&)> observer = {};
 };
 
+// Since run() was called.
 struct PollCounts {
-  std::uint64_t received = 0;
-  std::uint64_t deleted = 0;
-  std::uint64_t stayed = 0;  // How often a message was processed and still stayed in the queue.
+  std::uint64_t received = 0;  // Messages, each time that they were received.
+  std::uint64_t deleted = 0;   // Messages that the queue has deleted for this poller.
+  std::uint64_t stayed = 0;    // How often a message was processed and still stayed in the queue.
   // With PollerOptions::drain: messages that stayed when they were last processed. They are in the queue or its
   // dead-letter queue. Otherwise 0.
   std::uint64_t left = 0;
@@ -141,7 +148,7 @@ struct PollCounts {
 
 // What is in a queue, as counted by SQS: approximate, and up to a minute old.
 struct Backlog {
-  std::uint64_t visible = 0;
+  std::uint64_t visible = 0;               // Messages that can be received now.
   std::uint64_t hidden = 0;                // Received, and not deleted yet.
   std::uint64_t delayed = 0;               // Not visible yet.
   std::string dead_letter_queue = {};      // Its name, or empty.
@@ -176,7 +183,7 @@ class Poller {
   // After stop(): run() stops waiting for that answer (PollEvent::Kind::abandoned). Call it from any thread.
   void abandon();
 
-  [[nodiscard]] PollCounts counts() const;
+  [[nodiscard]] PollCounts counts() const;  // From any thread.
 
   // After run(): what is left in the queue. Blocks. Throws Exception as run() does.
   [[nodiscard]] Backlog backlog() const;
