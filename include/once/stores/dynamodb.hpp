@@ -16,23 +16,26 @@ namespace once::stores {
 
 // How records are written as items.
 enum class DynamoDbDialect : std::uint8_t {
-  native,                 // Every field of a record: docs/stores/dynamodb.md has the table.
-  powertools_python,      // This and the next three: as Powertools for AWS Lambda in that language. The fields of once
-  powertools_typescript,  // (owner, token …) are in attributes that it ignores.
+  native,  // Every field of a record: docs/stores/dynamodb.md has the table.
+  // These write as Powertools for AWS Lambda does in that language. The fields of once (owner, token …) are in
+  // attributes that it ignores.
+  powertools_python,
+  powertools_typescript,
   powertools_java,
   powertools_dotnet,
 };
 
 // The names of an item's attributes, except those of its primary key. 1 to 255 bytes each, all different.
 struct DynamoDbAttributes {
-  std::string status = "status";
+  // These hold the member of Record, Result or Failure with this name, if nothing else is said.
+  std::string status = "status";  // Record::state.
   std::string owner = "owner";
   std::string token = "token";
   std::string attempt = "attempt";
   std::string revision = "revision";
-  std::string lease_until = "lease_until";
-  std::string expiration = "expiration";  // The table's TTL attribute: whole seconds.
-  std::string expires_at = "expires_at";
+  std::string lease_until = "lease_until";  // UTC milliseconds, as all times. Absent: released.
+  std::string expiration = "expiration";    // The table's TTL attribute: whole seconds.
+  std::string expires_at = "expires_at";    // Absent: never.
   std::string created_at = "created_at";
   std::string finished_at = "finished_at";
   std::string fingerprint = "fingerprint";
@@ -43,10 +46,10 @@ struct DynamoDbAttributes {
   std::string content_type = "content_type";
   std::string placement = "placement";
   std::string location = "location";
-  std::string data_bytes = "data_bytes";
-  std::string data_sha256 = "data_sha256";
-  std::string error_code = "error_code";
-  std::string error_message = "error_message";
+  std::string data_bytes = "data_bytes";        // Result::size.
+  std::string data_sha256 = "data_sha256";      // Result::digest.
+  std::string error_code = "error_code";        // Failure::code.
+  std::string error_message = "error_message";  // Failure::message.
   std::string on_lapse = "on_lapse";
   std::string expected_until = "expected_until";
   std::string label = "label";
@@ -55,12 +58,14 @@ struct DynamoDbAttributes {
   std::string input_bytes = "input_bytes";
   std::string key = "key";    // The whole key, if it is too long for the primary key.
   std::string open = "open";  // The partition key of the index of open records.
-  // The Powertools dialects only.
-  std::string in_progress_expiration = "in_progress_expiration";
-  std::string validation = "validation";
+
+  // These are of the Powertools dialects only.
+  std::string in_progress_expiration = "in_progress_expiration";  // Record::lease_until. 0: released.
+  std::string validation = "validation";                          // Record::fingerprint, as the library writes it.
   std::string result = "result";  // The result's exact JSON, if the library's form would lose it.
 };
 
+// Which table, how it is reached, and how records are written to it.
 struct DynamoDbOptions {
   std::string table = {};  // Its name, or its ARN for a table of another account. It must exist: `once table create`.
 
@@ -77,14 +82,13 @@ struct DynamoDbOptions {
 
   std::string ca_file = {};  // PEM: the certificates to trust. Empty: AWS_CA_BUNDLE, or the system's.
 
-  // For one request, 100 ms to 1 min; for an operation with its retries, request_timeout to 10 min.
-  Millis request_timeout{3'000};
-  Millis operation_timeout{10'000};
+  Millis request_timeout{3'000};     // For one request. 100 ms to 1 min.
+  Millis operation_timeout{10'000};  // For an operation with its retries. request_timeout to 10 min.
 
   // Sends the calls. Empty: the built-in client, made from the seven members above. Otherwise those are ignored.
   std::shared_ptr<aws::Transport> transport = {};
 
-  DynamoDbDialect dialect = DynamoDbDialect::native;
+  DynamoDbDialect dialect = DynamoDbDialect::native;  // The same for all users of a table.
 
   // The primary key. Both attributes are of type S. With a sort key, all records have one value of the partition key,
   // as in Powertools' composite mode. Items with other values may be anything.
@@ -93,14 +97,14 @@ struct DynamoDbOptions {
   // With a sort key. Empty: "idempotency#" and AWS_LAMBDA_FUNCTION_NAME, as in Powertools.
   std::string partition_value = {};
 
-  DynamoDbAttributes attributes = {};
+  DynamoDbAttributes attributes = {};  // The same for all users of a table.
 
   // The index of open records (in progress, failed, unknown): a global one, partition key attributes.open of type S,
   // projecting all attributes. list() with one of those states reads it, and no completed records. The index is
   // eventually consistent, so a list may miss the newest writes.
   enum class UseIndex : std::uint8_t { if_there, always, never };  // if_there: asks DescribeTable once.
-  UseIndex use_index = UseIndex::if_there;
-  std::string index = "open";
+  UseIndex use_index = UseIndex::if_there;                         // Powertools dialects have no index.
+  std::string index = "open";                                      // Its name.
   // How many partitions of the index open records are spread over. 1 to 64, the same for all users of a table.
   std::uint32_t index_shards = 8;
 
@@ -165,7 +169,7 @@ std::shared_ptr<aws::Transport> make_dynamodb_transport(const DynamoDbOptions& o
 
 // Since the store was opened.
 struct DynamoDbStatus {
-  std::string table = {};
+  std::string table = {};               // As in the options.
   std::string endpoint = {};            // The transport's name.
   std::uint64_t calls = 0;              // Of the transport. Its retries are not counted.
   std::uint64_t false_times = 0;        // Answers whose Date was impossible, and was ignored.

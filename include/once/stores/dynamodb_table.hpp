@@ -25,8 +25,9 @@ namespace once::stores {
 // Powertools dialect, because those libraries do not write the index.
 bool wants_open_index(const DynamoDbOptions& options) noexcept;
 
+// What a new table gets besides its key and index.
 struct TableSetup {
-  bool deletion_protection = false;
+  bool deletion_protection = false;                            // It cannot be deleted before this is turned off.
   std::vector<std::pair<std::string, std::string>> tags = {};  // At most 50.
 };
 
@@ -38,13 +39,14 @@ std::vector<aws::Call> create_table_calls(const DynamoDbOptions& options, const 
 // table is CREATING". Return false to give up.
 using Pause = std::function<bool(std::string_view doing)>;
 
+// What check_table() found.
 struct TableReport {
-  bool exists = false;  // False: `findings` says so, and the rest is empty.
-  std::string arn = {};
-  std::string status = {};    // "ACTIVE"
-  std::uint64_t records = 0;  // Approximate: the service counts every six hours.
-  std::uint64_t bytes = 0;    // Likewise.
-  bool deletion_protection = false;
+  bool exists = false;               // False: `findings` says so, and the rest is empty.
+  std::string arn = {};              // For least_policy().
+  std::string status = {};           // "ACTIVE"
+  std::uint64_t records = 0;         // Approximate: the service counts every six hours.
+  std::uint64_t bytes = 0;           // Likewise.
+  bool deletion_protection = false;  // delete_table() is refused then.
   // One for each thing that was checked: "table", "status", "key", "ttl", "index", "billing", "protection", "recovery";
   // of a global table also "replicas".
   std::vector<TableFinding> findings = {};
@@ -58,6 +60,7 @@ struct TableReport {
 // not permitted or not known to the endpoint, that is a hint.
 TableReport check_table(aws::Transport& transport, const DynamoDbOptions& options);
 
+// What create_table() did.
 enum class Created : std::uint8_t {
   made,          // It is new.
   completed,     // It existed and fits, but its TTL was off (an earlier call had stopped there). Now it is on.
@@ -65,9 +68,10 @@ enum class Created : std::uint8_t {
   does_not_fit,  // It existed, and does not fit: see `report`. Nothing was changed.
 };
 
+// How create_table() ended.
 struct Creation {
-  Created outcome = Created::made;
-  TableReport report = {};  // Empty if `made`.
+  Created outcome = Created::made;  // does_not_fit: the table cannot be used with these options.
+  TableReport report = {};          // Empty if `made`.
 };
 
 // Creates the table unless it exists, and waits until it can be used.
@@ -78,6 +82,7 @@ Creation create_table(aws::Transport& transport, const DynamoDbOptions& options,
 // protection is on.
 void delete_table(aws::Transport& transport, const DynamoDbOptions& options, const Pause& pause);
 
+// What the owner of a policy may do.
 enum class PolicyFor : std::uint8_t {
   worker,     // Runs operations: claims, renews, finishes, replays.
   operators,  // Also what `once ls`, `stats`, `sweep` and `doctor` need: list records, describe the table.

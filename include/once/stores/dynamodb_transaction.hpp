@@ -42,7 +42,7 @@ class TransactItems final : public Companion {
   TransactItems& remove(std::string_view json);           // TableName, Key: the service's Delete
   TransactItems& condition_check(std::string_view json);  // TableName, Key, ConditionExpression
 
-  [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return names_.size(); }  // Writes so far, at most max_items.
   // Bytes of items, keys and values, as the service counts them. The service also counts the items that it reads for an
   // update.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

@@ -98,10 +98,10 @@ std::shared_ptr<Offload> open_offload(std::string_view url);
 
 // A store and its offload, if any: two members of EngineOptions.
 struct Backend {
-  std::shared_ptr<Store> store = {};
+  std::shared_ptr<Store> store = {};      // Not null. Sealed, if the URL has keys.
   std::shared_ptr<Offload> offload = {};  // Empty: the URL names none.
   SealKeys seal_keys = {};                // What seals the store, for an offload that is opened apart. Often none.
-  SealWrites seal_writes = SealWrites::sealed;
+  SealWrites seal_writes = SealWrites::sealed;  // clear: the URL has write_clear=1.
 };
 
 // Opens both. The store's URL may have one more parameter, `offload`: the offload's URL, in which '&', '%' and '#' are

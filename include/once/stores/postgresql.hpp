@@ -13,6 +13,7 @@
 
 namespace once::stores {
 
+// Which server and schema, and how long operations may take.
 struct PostgresqlOptions {
   // Where the server is, in libpq's words (https://www.postgresql.org/docs/15/libpq-connect.html#LIBPQ-CONNSTRING): a
   // URL such as postgresql://user@host:5432/database?sslmode=verify-full, or keyword=value pairs. What it does not say
@@ -79,11 +80,9 @@ struct PostgresqlOptions {
 //
 // Failures.
 // - unavailable: no connection in time, a server without writes, disk full, a lock that was not let go, a statement
-// that
-//   a timeout or an operator ended.
+//   that a timeout or an operator ended.
 // - in_doubt: the connection was lost, or there was no answer in time, between the sending of a write and the end of
-// its
-//   commit; or the server's wait for its synchronous standby was cancelled.
+//   its commit; or the server's wait for its synchronous standby was cancelled.
 // - misuse: a wrong password, no schema or one of another version, a missing permission, fsync=off. The message says
 //   what to do.
 // - corrupt: a row was edited by hand, or the server found damage.

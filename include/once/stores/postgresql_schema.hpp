@@ -24,7 +24,12 @@ int postgresql_schema_version() noexcept;
 // for psql, Flyway and the like.
 std::string postgresql_schema_sql(const PostgresqlOptions& options, const std::vector<std::string>& roles);
 
-enum class SchemaChange : std::uint8_t { made, upgraded, was_there };
+// What became of a schema.
+enum class SchemaChange : std::uint8_t {
+  made,       // It is new, or its tables and functions are.
+  upgraded,   // It had an older version.
+  was_there,  // Nothing of its version was changed.
+};
 
 // Makes the schema, or its tables and functions in one that is there. An older version stays as it is: was_there.
 // `roles` may then run operations and look at records, through the functions: they get USAGE of the schema and EXECUTE
@@ -37,8 +42,9 @@ SchemaChange upgrade_postgresql_schema(const PostgresqlOptions& options);
 // Drops the tables with all records, the functions, and the schema if nothing else is in it. misuse if there is none.
 void delete_postgresql_schema(const PostgresqlOptions& options);
 
+// What check_postgresql_schema() found.
 struct SchemaReport {
-  bool exists = false;
+  bool exists = false;        // False: `findings` says so, and the rest is empty.
   int version = 0;            // 0: not known.
   std::uint64_t records = 0;  // As the server's statistics estimate it.
   std::uint64_t bytes = 0;    // With indexes.

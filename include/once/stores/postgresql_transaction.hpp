@@ -24,8 +24,8 @@ std::vector<std::optional<std::string>> postgresql_values(const SqlStatement& st
 // A function that writes by the store's own connection, in the transaction that writes the result.
 // Context::commit_with(), Claim::complete(result, companion).
 //
-//   context.commit_with(std::make_shared<once::stores::PostgresqlWork>([=](PGconn* db) { transfer(db, from, to, cents);
-//   }));
+//   auto writes = [=](PGconn* db) { transfer(db, from, to, cents); };
+//   context.commit_with(std::make_shared<once::stores::PostgresqlWork>(writes));
 //
 // It runs after the work has returned, on a thread of the store's, in a transaction of read committed isolation that
 // has written the record. It may run several times, and takes effect at most once. So it must only write to the
@@ -42,10 +42,10 @@ std::vector<std::optional<std::string>> postgresql_values(const SqlStatement& st
 // latter.
 class PostgresqlWork final : public Companion {
  public:
-  using Work = std::function<void(pg_conn*)>;
-  explicit PostgresqlWork(Work work);  // Throws Exception(misuse) if it is empty.
+  using Work = std::function<void(pg_conn*)>;  // Gets the store's connection, in its transaction.
+  explicit PostgresqlWork(Work work);          // Throws Exception(misuse) if it is empty.
 
-  [[nodiscard]] const Work& work() const noexcept { return work_; }
+  [[nodiscard]] const Work& work() const noexcept { return work_; }  // For the store.
 
  private:
   Work work_;
@@ -56,7 +56,7 @@ class PostgresqlLocalStatements {
  public:
   explicit PostgresqlLocalStatements(const Store& store);  // Throws Exception(misuse): another store, or a sealed one.
 
-  [[nodiscard]] const Store& store() const noexcept { return store_; }
+  [[nodiscard]] const Store& store() const noexcept { return store_; }  // As given; it must outlive this.
   // LocalTransaction::write(): one row, for answer(). Raises SQLSTATE 55P03 when the wait is over.
   [[nodiscard]] SqlStatement write(const Record& record, const Seen* seen, Millis wait) const;
   // Throws Exception(corrupt) if the row cannot be one.
@@ -103,7 +103,7 @@ class PostgresqlLocalStatements {
 // Threads: one at a time. The connection must outlive it.
 class PostgresqlTransaction {
  public:
-  explicit PostgresqlTransaction(pg_conn* connection);
+  explicit PostgresqlTransaction(pg_conn* connection);  // BEGIN. Throws Exception.
   ~PostgresqlTransaction();
   PostgresqlTransaction(const PostgresqlTransaction&) = delete;
   PostgresqlTransaction& operator=(const PostgresqlTransaction&) = delete;

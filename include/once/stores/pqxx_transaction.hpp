@@ -34,6 +34,7 @@ class PqxxTransaction {
                 "commit, and a pqxx::nontransaction has none");
 
  public:
+  // Sends nothing.
   explicit PqxxTransaction(Transaction& transaction) noexcept : transaction_(transaction) {}
 
   // Executes HandedOut::finish_statement(). Throws FinishRefused if the claim was lost, otherwise libpqxx's exceptions.
@@ -70,6 +71,7 @@ class PqxxTransaction {
 template <class Transaction>
 class PqxxLocal final : public LocalTransaction {
  public:
+  // Sends nothing. Throws Exception(misuse) for another kind of store, or a sealed one.
   PqxxLocal(const Store& store, Transaction& transaction)
       : statements_(store), work_(transaction), transaction_(transaction) {}
   ~PqxxLocal() override { rollback(); }

@@ -28,22 +28,27 @@ class SqlValue {
  public:
   SqlValue() noexcept = default;             // NULL
   SqlValue(std::nullptr_t) noexcept {}       // NOLINT(google-explicit-constructor): values are written in braces.
-  SqlValue(double value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  SqlValue(double value) : value_(value) {}  // A real number. NOLINT(google-explicit-constructor)
+  // An integer, but no bool and no character.
   template <std::integral T>
     requires(!std::same_as<T, char>)
-  SqlValue(T value) : value_(integer(value)) {}                     // NOLINT(google-explicit-constructor)
+  SqlValue(T value) : value_(integer(value)) {}  // NOLINT(google-explicit-constructor)
+  // These are text.
   SqlValue(std::string text) : value_(checked(std::move(text))) {}  // NOLINT(google-explicit-constructor)
   SqlValue(std::string_view text) : SqlValue(std::string(text)) {}  // NOLINT(google-explicit-constructor)
   SqlValue(const char* text) : SqlValue(std::string(text)) {}       // NOLINT(google-explicit-constructor)
-  static SqlValue bytes(std::string_view bytes);
 
+  static SqlValue bytes(std::string_view bytes);  // Any bytes: a BLOB, or bytea.
+
+  // Bytes, as opposed to text.
   struct Bytes {
-    std::string bytes = {};
+    std::string bytes = {};  // Any values.
     friend bool operator==(const Bytes&, const Bytes&) = default;
   };
+  // NULL, an integer, a real number, text, or bytes.
   using Value = std::variant<std::monostate, std::int64_t, double, std::string, Bytes>;
-  [[nodiscard]] const Value& value() const noexcept { return value_; }
-  [[nodiscard]] std::size_t size() const noexcept;  // Bytes of text or bytes; otherwise 8.
+  [[nodiscard]] const Value& value() const noexcept { return value_; }  // For stores.
+  [[nodiscard]] std::size_t size() const noexcept;                      // Bytes of text or bytes; otherwise 8.
 
   friend bool operator==(const SqlValue&, const SqlValue&) = default;
 
@@ -61,19 +66,21 @@ class SqlValue {
 
 // One statement with its parameters, which are called $1, $2 … in its text: values[0] is $1.
 struct SqlStatement {
-  std::string text = {};
-  std::vector<SqlValue> values = {};
+  std::string text = {};              // One statement, without a semicolon between two.
+  std::vector<SqlValue> values = {};  // As many as the text has parameters.
 };
 
 // How many rows a statement must change, or return if it changes none (SELECT). If it is another number, nothing is
 // committed.
 struct SqlRows {
-  std::uint64_t least = 0;
-  std::uint64_t most = UINT64_MAX;
+  std::uint64_t least = 0;          // At least this many.
+  std::uint64_t most = UINT64_MAX;  // At most this many, and not below `least`.
 
-  static constexpr SqlRows any() noexcept { return {}; }
-  static constexpr SqlRows exactly(std::uint64_t rows) noexcept { return {rows, rows}; }
+  static constexpr SqlRows any() noexcept { return {}; }                                  // Also none.
+  static constexpr SqlRows exactly(std::uint64_t rows) noexcept { return {rows, rows}; }  // 0: no row may match.
+  // Without an upper limit.
   static constexpr SqlRows at_least(std::uint64_t rows) noexcept { return {rows, UINT64_MAX}; }
+  // Whether so many rows are within the limits.
   [[nodiscard]] constexpr bool allows(std::uint64_t rows) const noexcept { return least <= rows && rows <= most; }
 };
 
@@ -81,9 +88,10 @@ struct SqlRows {
 // file, and for the PostgreSQL store's own database.
 //
 //   auto transfer = std::make_shared<once::stores::SqlStatements>();
-//   transfer->add("UPDATE accounts SET cents = cents - $1 WHERE id = $2 AND cents >= $1", {100, "alice"},
-//   SqlRows::exactly(1)); transfer->add("UPDATE accounts SET cents = cents + $1 WHERE id = $2", {100, "bob"},
-//   SqlRows::exactly(1)); context.commit_with(transfer);
+//   const auto one = once::stores::SqlRows::exactly(1);
+//   transfer->add("UPDATE accounts SET cents = cents - $1 WHERE id = $2 AND cents >= $1", {100, "alice"}, one);
+//   transfer->add("UPDATE accounts SET cents = cents + $1 WHERE id = $2", {100, "bob"}, one);
+//   context.commit_with(transfer);
 //
 // They run in their order, after the work has returned, perhaps several times; they take effect at most once. Nothing
 // is committed, and the finish is declined, if
@@ -100,17 +108,19 @@ struct SqlRows {
 // Not thread-safe while it is filled; afterwards any thread may use it.
 class SqlStatements final : public Companion {
  public:
-  static constexpr std::size_t max_statements = 1'000;
+  static constexpr std::size_t max_statements = 1'000;                     // add() throws above it.
   static constexpr std::size_t max_bytes = std::size_t{16} * 1024 * 1024;  // Of bytes().
 
   // Throws Exception(misuse), and then adds nothing: an empty text, a NUL in it, above the limits, an impossible
   // expectation.
   SqlStatements& add(std::string text, std::vector<SqlValue> values = {}, SqlRows expected = SqlRows::any());
 
+  // A statement, and the rows that it must change.
   struct Entry {
-    SqlStatement statement = {};
-    SqlRows expected = {};
+    SqlStatement statement = {};  // As added.
+    SqlRows expected = {};        // Of its rows.
   };
+  // In the order in which they run.
   [[nodiscard]] const std::vector<Entry>& entries() const noexcept { return entries_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  // Of texts and values.
 

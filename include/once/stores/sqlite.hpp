@@ -15,6 +15,7 @@
 
 namespace once::stores {
 
+// Which file, who may open it, and how it is written.
 struct SqliteOptions {
   // The file. Beside it are <path>-wal and <path>-shm (SQLite's) and <path>-lock (ours, holds no data). All must be on
   // a local file system: neither SQLite's write-ahead log nor the lock works over a network. Symbolic links are
@@ -37,8 +38,7 @@ struct SqliteOptions {
   // Only read, for people who look: the program needs no permission to write, makes no file unless SQLite needs its
   // index of the log, and every change fails as misuse. Reads may then show a commit whose sync failed, or is not done
   // yet. If the directory cannot be written and there is no log, the file is read as it is. Otherwise a log without an
-  // index
-  // (<path>-shm) cannot be read: copy both files to a directory of your own.
+  // index (<path>-shm) cannot be read: copy both files to a directory of your own.
   bool read_only = false;
 
   // Open a file on a file system that hosts or mounts may share without sharing its locks and mapped pages: FUSE, NFS,
@@ -75,11 +75,12 @@ struct SqliteOptions {
   // (docs/stores/sqlite.md says how long that takes).
   std::size_t recent_keys = 32'768;
 
-  // For tests: another clock, boot id, or SQLite VFS below once's own. Empty boot_id: the kernel's
-  // (/proc/sys/kernel/random/boot_id, proc(5)); otherwise `clock` is not converted. Empty vfs: SQLite's default.
+  // For tests: another clock.
   std::shared_ptr<Clock> clock = system_clock();
+  // For tests: another boot id; `clock` is not converted then. Empty: the kernel's (/proc/sys/kernel/random/boot_id,
+  // proc(5)).
   std::string boot_id = {};
-  std::string vfs = {};
+  std::string vfs = {};  // For tests: another SQLite VFS below once's own. Empty: SQLite's default.
 };
 
 // Opens the store, and creates and migrates the file as needed. Throws Exception:
@@ -143,7 +144,7 @@ struct SqliteStatus {
   bool mounts_known = true;         // Whether this kernel reports that a file is mounted by itself.
   std::string sqlite_version = {};  // Of the library in use: "3.40.1".
   int schema_version = 0;           // Of the file.
-  std::uint64_t file_bytes = 0;
+  std::uint64_t file_bytes = 0;     // Of the file without its log.
   // About how many records there are, expired ones included: an estimate from about a thousand entries of the table of
   // keys, within some percent; nearly exact below a thousand. Empty: the file could not be read just now.
   std::optional<std::uint64_t> about_records = {};

@@ -17,8 +17,8 @@ namespace once::stores {
 // A function that writes by the store's own connection, in the transaction that writes the result.
 // Context::commit_with(), Claim::complete(result, companion).
 //
-//   context.commit_with(std::make_shared<once::stores::SqliteWork>([=](sqlite3* db) { transfer(db, from, to, cents);
-//   }));
+//   auto writes = [=](sqlite3* db) { transfer(db, from, to, cents); };
+//   context.commit_with(std::make_shared<once::stores::SqliteWork>(writes));
 //
 // It runs after the work has returned, on the store's writer thread, while all other writers wait: keep it short. It
 // may run several times, and takes effect at most once. So it must only write to the database. If it throws, nothing is
@@ -38,10 +38,10 @@ namespace once::stores {
 // that write to the same store fail as misuse there; do not wait for another thread that writes to it.
 class SqliteWork final : public Companion {
  public:
-  using Work = std::function<void(sqlite3*)>;
-  explicit SqliteWork(Work work);  // Throws Exception(misuse) if it is empty.
+  using Work = std::function<void(sqlite3*)>;  // Gets the store's connection, in its transaction.
+  explicit SqliteWork(Work work);              // Throws Exception(misuse) if it is empty.
 
-  [[nodiscard]] const Work& work() const noexcept { return work_; }
+  [[nodiscard]] const Work& work() const noexcept { return work_; }  // For the store.
 
  private:
   Work work_;
@@ -79,6 +79,7 @@ class SqliteWork final : public Companion {
 // Threads: one at a time. The store and the connection must outlive it.
 class SqliteTransaction {
  public:
+  // BEGIN IMMEDIATE, which waits for other writers. Throws Exception.
   SqliteTransaction(Store& store, sqlite3* db);
   ~SqliteTransaction();
   SqliteTransaction(const SqliteTransaction&) = delete;

@@ -77,6 +77,7 @@ class StoreHarness {
   virtual std::unique_ptr<OwnTransaction> begin_transaction(Store& store);
 };
 
+// Makes the harness of one test. Throws if it cannot: the test fails.
 using HarnessFactory = std::function<std::unique_ptr<StoreHarness>()>;
 
 // Adds the tests to GoogleTest. Call it before RUN_ALL_TESTS(). `name`: letters, digits and '_'. Returns how many

@@ -23,7 +23,7 @@ inline constexpr Time manual_start = Time(Millis{1'767'225'600'000});
 // Moves only by advance() and jump(). Thread-safe.
 class ManualClock final : public Clock {
  public:
-  explicit ManualClock(Time now = manual_start, Uptime uptime = std::chrono::hours(1));
+  explicit ManualClock(Time now = manual_start, Uptime uptime = std::chrono::hours(1));  // Stands still there.
 
   [[nodiscard]] Time now() const noexcept override;
   [[nodiscard]] Uptime uptime() const noexcept override;
@@ -48,7 +48,7 @@ class DriftingClock final : public Clock {
 
   [[nodiscard]] Time now() const noexcept override;
   [[nodiscard]] Uptime uptime() const noexcept override;
-  void jump(Millis by) noexcept;
+  void jump(Millis by) noexcept;  // Moves only UTC. `base` does not notice.
 
   // The earliest uptime of `base` at which this clock shows `uptime` or more.
   [[nodiscard]] Uptime base_uptime(Uptime uptime) const noexcept;
@@ -68,7 +68,7 @@ class DriftingClock final : public Clock {
 // advance the clock.
 class ManualTimers final : public Timers {
  public:
-  explicit ManualTimers(std::shared_ptr<ManualClock> clock) : clock_(std::move(clock)) {}
+  explicit ManualTimers(std::shared_ptr<ManualClock> clock) : clock_(std::move(clock)) {}  // Not null.
   ~ManualTimers() override;
 
   Id at(Uptime at, Callback<void()> fire) override;
@@ -82,7 +82,7 @@ class ManualTimers final : public Timers {
   bool run_next();
 
   [[nodiscard]] std::optional<Uptime> next() const;  // When the next one is due.
-  [[nodiscard]] std::size_t pending() const;
+  [[nodiscard]] std::size_t pending() const;         // How many are set and have not fired.
 
  private:
   bool fire_first(Uptime until);
@@ -97,6 +97,7 @@ class ManualTimers final : public Timers {
 // Timers of a DriftingClock, on the timers of its base. Thread-safe. The destructor cancels nothing.
 class DriftingTimers final : public Timers {
  public:
+  // `base`: timers of the clock that `clock` is derived from.
   DriftingTimers(std::shared_ptr<const DriftingClock> clock, std::shared_ptr<Timers> base)
       : clock_(std::move(clock)), base_(std::move(base)) {}
 
@@ -111,15 +112,16 @@ class DriftingTimers final : public Timers {
 // The same bytes for the same seed on every machine (SplitMix64). Not for secrets. Thread-safe.
 class SeededRandom final : public Random {
  public:
-  explicit SeededRandom(std::uint64_t seed) noexcept : state_(seed) {}
+  explicit SeededRandom(std::uint64_t seed) noexcept : state_(seed) {}  // Any seed, also 0.
 
   void fill(std::span<std::uint8_t> out) noexcept override;
 
-  std::uint64_t next() noexcept;
+  std::uint64_t next() noexcept;                      // Any 64 bits.
   std::uint64_t below(std::uint64_t bound) noexcept;  // 0 to bound - 1, and 0 for a bound of 0.
   bool chance(std::uint32_t in_a_thousand) noexcept;  // True with this probability.
+  // An element, all equally likely. `from` is indexed and not empty.
   template <class Container>
-  const auto& pick(const Container& from) noexcept {  // `from` is indexed and not empty.
+  const auto& pick(const Container& from) noexcept {
     return from[static_cast<std::size_t>(below(std::size(from)))];
   }
 

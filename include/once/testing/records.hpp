@@ -34,6 +34,7 @@ Seen seen_of(const Record& record, std::uint64_t place = 0) noexcept;
 
 // The fields that differ, one per line, with both values. Empty if the records are equal. Long values are cut.
 std::string differences(const Record& expected, const Record& got);
+// The same where one of them may be missing.
 std::string differences(const std::optional<Record>& expected, const std::optional<Record>& got);
 
 std::string describe(const Record& record);  // One line: key, state, owner, revision and the like.
