@@ -9,8 +9,7 @@
 
 namespace once::blocking {
 
-// These are the functions of Store with these names. They throw what those throw, and report failures in what they
-// return.
+// These are the functions of Store with these names. They report failures in what they return.
 Answer insert(Store& store, Record record);
 Answer replace(Store& store, Record record, Seen seen);
 Answer remove(Store& store, std::string key, Seen seen);

@@ -86,7 +86,7 @@ struct BatchOptions {
   // No record is begun with less than this left of the invocation: 0 to 15 min. Longer than one record may take.
   Millis margin{1'000};
 
-  // These say what becomes of a record that ended so. leave: it is reported.
+  // These say what becomes of a record that ended as poison, as a mismatch, or as unknown. leave: it is reported.
   queues::OnDeadEnd on_poison = queues::OnDeadEnd::leave;
   queues::OnDeadEnd on_mismatch = queues::OnDeadEnd::leave;
   queues::OnDeadEnd on_unknown = queues::OnDeadEnd::leave;
