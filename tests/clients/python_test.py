@@ -572,6 +572,27 @@ class Addresses(harness.Case):
             asyncio.run(in_a_loop())
             short.close()
 
+    def test_a_connection_that_breaks_before_it_is_used_is_opened_again(self):
+        _, _, client = self.started()
+        opened, broken = asyncio.open_connection, []
+
+        async def broken_once(*arguments, **options):
+            reader, writer = await opened(*arguments, **options)
+            if not broken:
+                broken.append(writer)
+                writer.transport.abort()
+                while writer.get_extra_info("socket") is not None:
+                    await asyncio.sleep(0)
+            return reader, writer
+
+        async def in_a_loop():
+            self.assertEqual(await client.call_async("broken", "a", self.coroutine), "a")
+            await client.aclose()
+
+        with unittest.mock.patch("asyncio.open_connection", broken_once):
+            asyncio.run(in_a_loop())
+        self.assertEqual(len(broken), 1)
+
     def test_a_connection_that_was_idle_for_long_is_not_used(self):
         _, _, client = self.started()
 

@@ -40,18 +40,21 @@ class Connection:
             if not task.done():
                 raise Unreachable("the server did not accept a connection in time")
             reader, writer = task.result()
-            if isinstance(address, _address.Unix):
-                try:
-                    address.require_trusted(writer.get_extra_info("socket"))
-                except Unreachable:
-                    writer.close()
-                    raise
+            connected = writer.get_extra_info("socket")
+            if connected is None:
+                raise reader.exception() or OSError("the server closed it at once")
+            try:
+                if isinstance(address, _address.Unix):
+                    address.require_trusted(connected)
+                else:
+                    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            except (Unreachable, OSError):
+                writer.close()
+                raise
         except (OSError, ValueError) as error:
             raise address.failed(error) from error
         finally:
             task.cancel()
-        if isinstance(address, _address.Tcp):
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return cls(reader, writer, address)
 
     def close(self) -> None:
