@@ -173,9 +173,9 @@ class Transcripts(harness.Case):
 
     def start_tcp_server(self):
         """Another one on the same store, at a loopback address."""
-        self.path("token").write_text("x" * 40 + "\n")
-        self.path("token").chmod(0o600)
-        self.path("wrong").write_text("y" * 40 + "\n")
+        for name, letter in (("token", "x"), ("wrong", "y")):
+            self.path(name).write_text(letter * 40 + "\n")
+            self.path(name).chmod(0o600)
         server = self.start("serve", "--listen", "127.0.0.1:0", "--token-file", self.path("token"), "--log", "none")
         return server.stderr.readline().decode().rsplit(" ", 1)[1].strip()
 
@@ -315,7 +315,12 @@ class Transcripts(harness.Case):
             self.lapse()
         elif "once" in step:
             scope = f"{self.case['name']} {self.plays}"
-            self.expect(self.once(step["once"][0], "--scope", scope, *step["once"][1:]), 0)
+
+            def decide():
+                done = self.once(step["once"][0], "--scope", scope, *step["once"][1:])
+                return None if b"changed since it was read" in done.stderr else done  # By a renewal.
+
+            self.expect(harness.wait_until(decide, "the operator has decided"), 0)
         elif "record" in step:
             wanted = dict(step["record"])
             scope = f"{self.case['name']} {self.plays}"
