@@ -25,6 +25,7 @@
 #include "output/nearest.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
+#include "platform/look_up.hpp"
 #include "process/signals.hpp"
 
 namespace {
@@ -273,6 +274,7 @@ int failed(const std::exception& error) {
 
 int main(int argc, char** argv) {
   have_standard_streams();
+  once::prepare_lookups();
   once::cli::Signals::ignore_file_size_limit();
   struct sigaction bus {};
   bus.sa_handler = on_bus_error;

@@ -19,8 +19,9 @@
 
 namespace once {
 
-// glibc resolves names by /etc/nsswitch.conf, and loads the libraries named there. A static program cannot load them,
-// because they need another glibc. So it uses only the two ways that are built in since glibc 2.34: "files" and "dns".
+// glibc looks hosts and users up by /etc/nsswitch.conf, and loads the libraries named there. A static program cannot
+// load them, because they need another glibc. So it uses only what is built in since glibc 2.34: "files" and "dns". To
+// be called before anything else looks up a host or a user, such as libpq.
 inline void prepare_lookups() {
 #ifdef __GLIBC__
   static const bool prepared = [] {
@@ -30,7 +31,10 @@ inline void prepare_lookups() {
       }
       return 1;  // The first object is the program itself, which has no dynamic linker.
     };
-    if (dl_iterate_phdr(is_static, nullptr) == 1) __nss_configure_lookup("hosts", "files dns");
+    if (dl_iterate_phdr(is_static, nullptr) == 1) {
+      __nss_configure_lookup("hosts", "files dns");
+      __nss_configure_lookup("passwd", "files");
+    }
     return true;
   }();
   static_cast<void>(prepared);

@@ -11,6 +11,7 @@
 
 #include <once/error.hpp>
 
+#include "platform/look_up.hpp"
 #include "stores/postgresql/parameters.hpp"
 
 namespace once::stores::postgresql {
@@ -56,6 +57,7 @@ std::vector<std::string> split(std::string_view list) {
 }
 
 Target::Target(const std::string& url, std::string schema) {
+  prepare_lookups();
   char* problem = nullptr;
   PQconninfoOption* const parsed = PQconninfoParse(url.c_str(), &problem);
   if (parsed == nullptr) {
