@@ -44,7 +44,7 @@ type Config struct {
 	CertFile, KeyFile string
 
 	Store   string        // A store, such as "sqlite:once.db", that the program `once` serves on demand.
-	Program string        // Default: ONCE_PROGRAM, else `once` on PATH.
+	Program string        // Default: ONCE_PROGRAM, else that of package carried, `once` beside this executable, or on PATH.
 	Timeout time.Duration // How long an unreachable server is tried again before a call fails. Default: 10 s.
 	Holder  string        // Who has the claims, for people. Default: the process's number.
 	// Schema is the PostgreSQL store's, for Commit. Default: once.
@@ -61,7 +61,7 @@ type Client struct {
 	address   *address      // Nil on a Unix socket.
 	store     func() string // Nil without one. A function, because fmt would print its password.
 	directory string        // From which the store is seen, whatever the process changes to.
-	program   string
+	program   string        // Empty: to be found.
 	timeout   time.Duration
 	holder    string
 	warn      func(string)
@@ -113,9 +113,6 @@ func New(config Config) (*Client, error) {
 		client.program = config.Program
 		if client.program == "" {
 			client.program = os.Getenv("ONCE_PROGRAM")
-		}
-		if client.program == "" {
-			client.program = "once"
 		}
 		if strings.ContainsRune(client.program, filepath.Separator) {
 			path, err := filepath.Abs(client.program)
@@ -193,11 +190,49 @@ func workingDirectory() string {
 	return path
 }
 
+var carried func() (string, error)
+
+// RegisterProgram is for package carried: find returns the path of a program that it has, or nothing if it has none for
+// this machine.
+func RegisterProgram(find func() (string, error)) { carried = find }
+
+func (c *Client) findProgram() (string, error) {
+	if c.program != "" {
+		return c.program, nil
+	}
+	if carried != nil {
+		if path, err := carried(); path != "" || err != nil {
+			return path, err
+		}
+	}
+	if own, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(own), "once")
+		if beside != own && isProgram(beside) {
+			return beside, nil
+		}
+	}
+	return "once", nil
+}
+
+// isProgram is false where every user could have put it.
+func isProgram(path string) bool {
+	directory, err := os.Stat(filepath.Dir(path))
+	if err != nil || directory.Mode().Perm()&0o002 != 0 {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
 // startServer is not ended with a call: the server is for all of them.
 func (c *Client) startServer() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	command := exec.CommandContext(ctx, c.program, "serve", "--on-demand")
+	program, err := c.findProgram()
+	if err != nil {
+		return "", err
+	}
+	command := exec.CommandContext(ctx, program, "serve", "--on-demand")
 	// The URL may have a password, and every user of the host sees a command line.
 	command.Env = append(os.Environ(), "ONCE_STORE="+c.store())
 	if c.directory != workingDirectory() {
@@ -224,14 +259,14 @@ func (c *Client) startServer() (string, error) {
 		return strings.TrimSpace(string(text))
 	}
 	if failed != nil {
-		return "", fmt.Errorf("`%s serve --on-demand` failed: %w: %s", c.program, failed, read(outputs[1]))
+		return "", fmt.Errorf("`%s serve --on-demand` failed: %w: %s", program, failed, read(outputs[1]))
 	}
 	line, _, _ := strings.Cut(read(outputs[0]), "\n")
 	var got struct {
 		Socket string `json:"socket"`
 	}
 	if err := json.Unmarshal([]byte(line), &got); err != nil || !filepath.IsAbs(got.Socket) {
-		return "", fmt.Errorf("`%s serve --on-demand` printed %.200q, not its socket", c.program, line)
+		return "", fmt.Errorf("`%s serve --on-demand` printed %.200q, not its socket", program, line)
 	}
 	return got.Socket, nil
 }

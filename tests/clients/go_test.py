@@ -60,7 +60,7 @@ class Go(harness.Case):
             server.wait()
 
     def test_sources(self):
-        for folder in (MODULE, TESTS):
+        for folder in (MODULE, MODULE / "carried", TESTS, ROOT / "examples/clients/shop"):
             self.assertEqual(self.run_go("gofmt", "-l", ".", folder=folder), "")
             self.assertEqual(self.run_go("go", "vet", "./...", folder=folder), "")
 

@@ -946,22 +946,6 @@ class Package(harness.Case):
                               stderr=subprocess.STDOUT, text=True, env=env, cwd=self.dir, check=False)
         self.assertRegex(done.stdout, r'(?s)"def \(n: int\) -> str".*"def \(n: int\) -> .*Coroutine\[Any, Any, str\]".*incompatible type "str"')
 
-    def test_the_wheel_and_the_sources_are_whole(self):
-        """Built offline, installed in an empty environment, and used there."""
-        copy = self.path("source")
-        subprocess.run(["cp", "-r", PACKAGE, copy], check=True)
-        built = subprocess.run([TOOLS, "-m", "build", "--no-isolation", "--outdir", self.path("dist"), copy], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, check=False)
-        self.assertEqual(built.returncode, 0, built.stdout)
-        self.assertEqual(sorted(path.name for path in self.path("dist").iterdir()),
-                         ["once_idempotency-0.1.0-py3-none-any.whl", "once_idempotency-0.1.0.tar.gz"])
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.path("bare")], check=True)
-        subprocess.run([TOOLS, "-m", "pip", "--quiet", "--python", self.path("bare"), "install", "--no-index", "--no-deps",
-                        self.path("dist/once_idempotency-0.1.0-py3-none-any.whl")], check=True)
-        used = subprocess.run([self.path("bare/bin/python"), "-c", "import once_idempotency, pathlib; p = pathlib.Path(once_idempotency.__file__).parent; "
-                               "print(once_idempotency.__version__, (p / 'py.typed').exists())"], stdout=subprocess.PIPE, text=True, check=True, cwd="/")
-        self.assertEqual(used.stdout, "0.1.0 True\n")
-
 
 @contextlib.contextmanager
 def set_variable(name, value):

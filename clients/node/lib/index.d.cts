@@ -19,7 +19,7 @@ export interface OnceOptions {
   /** A client certificate in place of the token, in PEM, with `keyFile`. One that is replaced counts for the next connection. */
   certFile?: string;
   keyFile?: string;
-  /** The program. Default: ONCE_PROGRAM, else `once` on PATH. */
+  /** The program. Default: ONCE_PROGRAM, else that of the package for this machine, else `once` on PATH. */
   program?: string;
   /** How long an unreachable server is tried again before a call rejects. Default: 10 s. */
   timeout?: Duration;

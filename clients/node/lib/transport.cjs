@@ -5,6 +5,7 @@ const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
 const https = require('node:https');
+const { createRequire } = require('node:module');
 const net = require('node:net');
 const path = require('node:path');
 const tls = require('node:tls');
@@ -50,7 +51,7 @@ function resolve(options) {
     );
   }
   refuse(options, ['tokenFile', 'caFile', 'certFile', 'keyFile'], 'for a server at an address');
-  let named = options.program || process.env.ONCE_PROGRAM || 'once';
+  let named = options.program || process.env.ONCE_PROGRAM || carried() || 'once';
   if (named.includes('/')) named = path.resolve(named);
   return { store, program: named, directory: workingDirectory() };
 }
@@ -68,6 +69,16 @@ const isLoopback = (host) => host === '::1' || (net.isIPv4(host) && host.startsW
 function refuse(options, names, why) {
   const found = names.find((name) => options[name] !== undefined);
   if (found !== undefined) throw new TypeError(`${found} is ${why}`);
+}
+
+// The program of the package for this machine, an optional dependency of this one.
+function carried() {
+  try {
+    // Not require.resolve(), which bundlers would look into.
+    return createRequire(__filename).resolve(`@once-idempotency/${process.platform}-${process.arch}/bin/once`);
+  } catch {
+    return undefined;
+  }
 }
 
 function workingDirectory() {

@@ -30,7 +30,7 @@ from .errors import (
     Unrecorded,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.0.0"  # tools/client-packages writes that of CMakeLists.txt.
 __all__ = [
     "AsyncClaim",
     "Claim",

@@ -374,7 +374,10 @@ def _find(program: Optional[str]) -> str:
         return beside
     found = shutil.which("once")
     if found is None:
-        raise ValueError("store= needs the program `once` on PATH, or its path in program= or ONCE_PROGRAM")
+        raise ValueError(
+            "store= needs the program `once`: install the package for this machine, which carries it, or have it on PATH, "
+            "or name its path by program= or ONCE_PROGRAM"
+        )
     return found
 
 
