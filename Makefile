@@ -5,7 +5,7 @@ SETUP ?= tools/setup
 STORM = PYTHONDONTWRITEBYTECODE=1 python3 examples/payments/storm.py --once build/once \
 	--service build/release/examples/payments_service
 
-.PHONY: help build run demo test proof bench check docs packages release lambda clean
+.PHONY: help build run demo test proof bench check docs packages client-packages release lambda clean
 
 help:
 	@echo 'make build   the program, at build/once'
@@ -19,7 +19,10 @@ help:
 	@echo 'make check   formatting, static analysis, layers, headers, the site, spelling, the installed package'
 	@echo 'make docs    these documents as a site with search, at build/site'
 	@echo 'make packages  Debian packages of the program and of the library, in build/packages; TRY=true installs them in a bare Debian'
-	@echo 'make release   packages (arm64 too), a static program, an image, a chart, their materials and sums, the same twice; REHEARSE=true for any commit'
+	@echo 'make client-packages  packages for Python, Node and Go with the program, in build/client-packages; ARM64=true: for arm64 too;'
+	@echo '             TRY=true installs them in bare Debians and types their start pages'
+	@echo 'make release   packages (arm64 too), a static program, those for Python, Node and Go, an image, a chart, their materials and sums,'
+	@echo '             the same twice; REHEARSE=true for any commit'
 	@echo 'make lambda EXAMPLE=payment  a function for AWS Lambda, at build/lambda/payment.zip, and the program; ARCH=arm64 for Graviton'
 	@echo 'make clean   removes build/'
 
@@ -73,6 +76,14 @@ docs:
 packages: build
 	@$(SETUP) package
 	@tools/packages $(if $(TRY),--try)
+
+client-packages:
+	@$(SETUP) build package
+	@tools/static >/dev/null
+	@[ "$(ARM64)" != true ] || tools/static arm64 >/dev/null
+	@rm -rf build/client-packages
+	@tools/client-packages build/client-packages $$(dpkg --print-architecture)=build/static/once $(if $(filter true,$(ARM64)),arm64=build/static-arm64/once)
+	@[ "$(TRY)" != true ] || tools/first-minutes --clients
 
 release:
 	@$(SETUP) build package release

@@ -1,8 +1,11 @@
 """Plays the pages of the documentation: types their commands, and compares what they show."""
+import contextlib
 import os
 import pathlib
 import re
 import signal
+import socket
+import struct
 import subprocess
 
 import harness
@@ -142,6 +145,18 @@ def listening(pid):
         except FileNotFoundError:  # Closed meanwhile.
             pass
     return bool(sockets & opened)
+
+
+def end_servers(place):
+    """Those that were started on demand, by their sockets below this folder. Returns the program of each."""
+    programs = []
+    for path in place.rglob("*.sock"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, contextlib.suppress(ConnectionError):
+            client.connect(str(path))
+            pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            programs.append(os.readlink(f"/proc/{pid}/exe"))
+            os.kill(pid, signal.SIGKILL)
+    return programs
 
 
 def played(reasons=()):
