@@ -30,11 +30,25 @@ class Start(pages.Player):
 
     def go(self):
         self.env |= {"GOTOOLCHAIN": "local", "GOFLAGS": ""}  # The machine's own, whatever its user has set.
-        self.assertEqual(subprocess.run(["go", "version"], stdout=subprocess.DEVNULL, env=self.env, check=False).returncode, 0)
+        self.env["PATH"] = f"{tool('go-for-clients')}:{self.env['PATH']}"
 
     def python(self):
-        """The package, as pip installs it."""
-        self.env["PYTHONPATH"] = str(pages.ROOT / "clients/python/src")
+        pass  # It runs this.
+
+    def packages(self):
+        """Those of the sources, as pip, npm and go install them. The program is on PATH."""
+        clients = pages.ROOT / "clients"
+        self.env["PYTHONPATH"] = str(clients / "python/src")
+        self.path("node_modules").mkdir()
+        self.path("node_modules/once-idempotency").symlink_to(clients / "node")
+        modules = {"once.invalid/once": clients / "go", "once.invalid/once/carried": clients / "go/carried"}
+        self.path("go.mod").write_text("module example.com/shop\ngo 1.21\n" + "".join(
+            f"require {name} v0.0.0\nreplace {name} => {folder}\n" for name, folder in modules.items()))
+        self.env["TMPDIR"] = "/tmp"  # Go takes no module from what is below it.
+        place = self.path("run")
+        place.mkdir(mode=0o700)
+        self.env["XDG_RUNTIME_DIR"] = str(place)
+        self.addCleanup(pages.end_servers, place)
 
     def moto(self):
         """In the virtual environment that the page makes."""
@@ -50,7 +64,7 @@ class Start(pages.Player):
                 del self.env[name]
 
 
-PROVIDED = ["library", "python", "node", "go", "moto", "postgresql"]
+PROVIDED = ["library", "python", "node", "go", "packages", "moto", "postgresql"]
 
 
 def tool(script):
