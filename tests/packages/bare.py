@@ -1,4 +1,4 @@
-"""A bare Debian 12 in a folder, as mmdebstrap makes it from the mirror that apt has here. Needs root.
+"""A bare Debian in a folder, 12 if no other one is named, as mmdebstrap makes it from the mirror that apt has here. Needs root.
 
 bare.py FOLDER [OPTION ...]: makes one, with these options of mmdebstrap.
 """
@@ -27,12 +27,12 @@ def mirror():
     raise RuntimeError("apt names no mirror of Debian")
 
 
-def make(root, *options, outside=()):
+def make(root, *options, outside=(), suite="bookworm"):
     """`outside` is what leads a command out of a network of one's own. dpkg does not wait for the disk
     there, as nothing of it is kept. Its lists of packages are up to date."""
     reach = [f"--aptopt={file}" for file in pathlib.Path("/etc/apt/apt.conf.d").glob("*") if "Proxy" in file.read_text(errors="replace")]
     run(*outside, "mmdebstrap", "--variant=minbase", "--dpkgopt=force-unsafe-io", "--skip=cleanup/apt/lists", *reach, *options,
-        "bookworm", root, mirror())
+        suite, root, mirror())
 
 
 if __name__ == "__main__":

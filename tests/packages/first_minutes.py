@@ -1,15 +1,19 @@
-"""first_minutes.py [--write] [--only NAME] ... DEB ...: plays the pages "Start: ..." of the documentation, each on a bare
-Debian of its own: it installs what the page wants, types the page, and compares what it shows. Prints how long that took;
---write puts the times of these pages into docs/install.md. NAME is a page's, such as shell for docs/start-shell.md; the default is all.
+"""first_minutes.py [--write] [--only NAME] ... [--debian SUITE] FILE ...: plays the pages "Start: ..." of the documentation,
+each on a bare Debian of its own: it installs what the page wants, types the page, and compares what it shows. Prints how
+long that took; --write puts the times of these pages into docs/install.md. NAME is a page's, such as shell for
+docs/start-shell.md; the default is all whose packages are among the files: those of Debian, for Debian 12 only, and what
+tools/client-packages makes, for each Debian.
 
 Needs root, mmdebstrap, and a mount namespace of its own (tools/first-minutes gives it one). Packages come from Debian's
 mirror as apt has it here, and those of PyPI from where pip finds them here.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,18 +30,23 @@ LIBRARY = "libonce-dev"
 WANTED = {
     "cpp": ["g++", LIBRARY],
     "shell": [],
-    "python": ["python3"],
+    "python": ["python3-venv"],
+    "node": ["nodejs", "npm"],
+    "go": ["golang-go"],
     "proxy": ["python3", "curl"],
-    "node": ["nodejs", "curl"],
-    "go": ["golang-go", "curl"],
+    "nodeservice": ["nodejs", "curl"],
+    "goservice": ["golang-go", "curl"],
     "lambda": ["g++", LIBRARY],
     "sqs": ["python3-venv"],
     "postgresql": ["postgresql"],
 }
+CLIENTS = {"python": "once_idempotency-*", "node": "once-idempotency-*.tgz", "go": "once-go-*"}  # The packages that they install.
+BACKPORTS = {("go", "bookworm")}  # Its Go is too old.
 PREPARED = {"postgresql": ["pg_ctlcluster 15 main start", "runuser -u postgres -- createuser --superuser root"]}
 ENDED = {"postgresql": "pg_ctlcluster 15 main stop -m immediate"}
 TABLE = ("<!-- The table is by tools/first-minutes --write -->\n", "<!-- to here. -->\n")
 FOLDER = "/srv/page"
+FETCHED = "it needs PyPI"
 # How pip gets at PyPI here.
 FOR_PIP = {name: value for name, value in os.environ.items() if re.match(r"PIP_(?!FIND_LINKS)|(https?|no|all)_proxy$", name, re.I)}
 taken = {}
@@ -50,7 +59,7 @@ class Bare(pages.Player):
         cls.base.mkdir()
         bare.run("mount", "-t", "tmpfs", "tmpfs", cls.base)  # A quarter of a gigabyte; the pages' own changes go to the disk.
         cls.addClassCleanup(bare.run, "umount", "--lazy", cls.base)
-        bare.make(cls.base, outside=OUTSIDE)
+        bare.make(cls.base, outside=OUTSIDE, suite=SUITE)
         # Nothing starts while it is installed: there is no init. PREPARED is what it would do.
         policy = cls.base / "usr/sbin/policy-rc.d"
         policy.write_text("#!/bin/sh\nexit 101\n")
@@ -77,29 +86,42 @@ class Bare(pages.Player):
         self.dir = self.root / FOLDER.lstrip("/")
         self.dir.mkdir()
         self.env = dict(bare.ENVIRONMENT)
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        """A server that a page has started on demand outlives it."""
+        for link in pathlib.Path("/proc").glob("[0-9]*/root"):
+            with contextlib.suppress(OSError):
+                if os.readlink(link) == str(self.root):
+                    os.kill(int(link.parent.name), signal.SIGKILL)
 
     def shell(self, command):
-        """Outside the network of the pages for what is left out elsewhere, as it is fetched."""
+        """Outside the network of the pages for what is fetched."""
         network, given = [], ""
-        if self.left_out:
+        if self.left_out == FETCHED:
             network = OUTSIDE
             given = "".join(f"export {name}='{value}'\n" for name, value in FOR_PIP.items())
         return [*network, "chroot", str(self.root), "bash", "-c", f"cd {FOLDER}\n{given}{command}"]
 
     def provide_program(self):
-        """By apt, as docs/install.md has it."""
-        files = ["once", *(name for name in WANTED[self.name] if name in DEBS)]
-        for name in files:
-            shutil.copy(DEBS[name], self.root / "srv")
-        wanted = [f"/srv/{DEBS[name].name}" if name in DEBS else name for name in ["once", *WANTED[self.name]]]
+        """By apt, as docs/install.md has it. Packages of the clients are put beside the reader."""
+        wanted = []
+        if self.name in CLIENTS:
+            for file in FOR_CLIENTS:
+                if file.match(CLIENTS[self.name]):
+                    shutil.copy(file, self.dir)
+        if (self.name, SUITE) in BACKPORTS:
+            (self.root / "etc/apt/sources.list.d/backports.list").write_text(f"deb {bare.mirror()} {SUITE}-backports main\n")
+            wanted += ["-t", f"{SUITE}-backports"]
+        for name in names_wanted(self.name):
+            wanted.append(f"/srv/{DEBS[name].name}" if name in DEBS else name)
+            if name in DEBS:
+                shutil.copy(DEBS[name], self.root / "srv")
         began = time.monotonic()
         for command in (["update"], ["install", "-y", *wanted]):
             bare.run(*OUTSIDE, "chroot", self.root, "apt-get", "-q", "-o", "Acquire::Retries=3", *command, env=self.env)
         if self.name in ENDED:
             self.addCleanup(bare.run, "chroot", self.root, "sh", "-c", ENDED[self.name], env=self.env)
-        if self.name == "python":  # As pip installs the package; it wants nothing else.
-            shutil.copytree(pages.ROOT / "clients/python/src", self.root / "srv/python")
-            self.env["PYTHONPATH"] = "/srv/python"
         for command in PREPARED.get(self.name, []):
             bare.run("chroot", self.root, "sh", "-c", command, env=self.env)
         self.installed = time.monotonic()
@@ -109,6 +131,10 @@ class Bare(pages.Player):
         if block["replay"]:
             taken[self.name]["replay"] = time.monotonic() - self.installed
         taken[self.name]["page"] = time.monotonic() - self.installed
+
+
+def names_wanted(name):
+    return WANTED[name] if name in CLIENTS else ["once", *WANTED[name]]
 
 
 def page_test(name, blocks):
@@ -133,7 +159,7 @@ def rows(table):
             yield old[0] if old else ""
             continue
         title = re.search(r"^# Start: (?:an? )?(.*)$", (pages.ROOT / f"docs/start-{name}.md").read_text(), re.M)[1]
-        wanted = ", ".join(f"`{package}`" for package in ["once", *WANTED[name]])
+        wanted = ", ".join(f"`{package}`" for package in names_wanted(name))
         times = [duration(max(1, taken[name][part])) for part in ("install", "replay", "page")]
         yield f"| [{title}](start-{name}.md) | {wanted}: {times[0]} | {times[1]} | {times[2]} |\n"
 
@@ -146,20 +172,26 @@ def write():
 
 
 def main():
-    global DEBS, FILES, OUTSIDE
+    global DEBS, FILES, FOR_CLIENTS, OUTSIDE, SUITE
     parser = argparse.ArgumentParser(prog="first_minutes.py", description=__doc__.split("\n\n")[0])
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--only", action="append", metavar="NAME", choices=list(WANTED))
-    parser.add_argument("debs", nargs="+", type=pathlib.Path)
+    parser.add_argument("--debian", default="bookworm", metavar="SUITE")
+    parser.add_argument("files", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
     pages.enter_network()
-    DEBS = {deb.name.split("_")[0]: deb.resolve() for deb in arguments.debs}
+    SUITE = arguments.debian
+    DEBS = {file.name.split("_")[0]: file.resolve() for file in arguments.files if file.suffix == ".deb"}
+    FOR_CLIENTS = [file.resolve() for file in arguments.files if file.suffix != ".deb"]
     OUTSIDE = ["nsenter", f"--net=/proc/{os.getppid()}/ns/net"]
     found = {pathlib.Path(page).stem.removeprefix("start-"): blocks
-             for page, _, blocks in pages.played(reasons=["it needs PyPI"]) if page.startswith("docs/start-")}
+             for page, _, blocks in pages.played(reasons=[FETCHED, "it needs the packages"]) if page.startswith("docs/start-")}
     if set(found) != set(WANTED):
         sys.exit(f"WANTED names {', '.join(WANTED)}, and the pages are {', '.join(found)}")
-    for name in arguments.only or WANTED:
+    can = [name for name in WANTED if (FOR_CLIENTS if name in CLIENTS else DEBS and SUITE == "bookworm")]
+    if missing := set(arguments.only or can or WANTED) - set(can):
+        sys.exit(f"there are no packages for the pages {', '.join(sorted(missing))}, on {SUITE}")
+    for name in arguments.only or can:
         setattr(Bare, f"test_{name}", page_test(name, found[name]))
     Bare.name = property(lambda self: self.id().rpartition("test_")[2])
     with tempfile.TemporaryDirectory(prefix="once-bare-") as folder:
