@@ -7,17 +7,19 @@ import json
 import os
 import shutil
 import socket
-import ssl
 import stat
 import struct
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from ._wire import Response, Unreachable
+
+if TYPE_CHECKING:
+    import ssl
 
 START_TIMEOUT_S = 60.0  # Of `once serve --on-demand`, which may create a store.
 
@@ -145,6 +147,8 @@ class Trust:
             raise Unreachable(f"cannot use {' and '.join(named) or 'TLS'}: {error}", fatal=self._made is None) from error
 
     def _make(self) -> ssl.SSLContext:
+        import ssl  # Here and below: most clients speak no TLS, and are spared its import.
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # It verifies the certificate and the name.
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if ssl.HAS_NEVER_CHECK_COMMON_NAME:
@@ -186,6 +190,8 @@ class Tcp(Direct):
 
     def failed(self, error: Exception) -> Unreachable:
         """A certificate that is refused stays so: trying again soon is of no use."""
+        import ssl
+
         if isinstance(error, ssl.SSLCertVerificationError):
             why = f"the certificate of {self} is not accepted: {error.verify_message.rstrip('.')}"
             if error.verify_code in (18, 19, 20, 21):  # OpenSSL's numbers for an authority that is not known.
@@ -198,6 +204,8 @@ class Tcp(Direct):
         return self._refusal(error) or super().broken(error)
 
     def _refusal(self, error: Exception) -> Optional[Unreachable]:
+        import ssl
+
         reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
         if "_ALERT_" not in reason or not ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
             return None

@@ -97,6 +97,9 @@ class Transport:
         self.pools: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, List[Connection]]" = weakref.WeakKeyDictionary()
         self.tasks: Set["asyncio.Task[Any]"] = set()
 
+    def renewed(self, granted: _protocol.Granted, timeout_s: float) -> Renewed:
+        return Renewed(self, granted, timeout_s)
+
     def close(self) -> None:
         """Those of the running loop."""
         for connection in self.pools.pop(asyncio.get_running_loop(), []):

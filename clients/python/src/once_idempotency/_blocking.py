@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import subprocess
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, TypeVar
 
 from . import _address, _protocol
 from ._clock import uptime
 from ._wire import MAX_HEAD_BYTES, Pause, Response, Send, Unreachable, parse_head
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 MAX_IDLE = 16  # Connections that are kept.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import datetime
 import functools
@@ -12,9 +11,9 @@ import logging
 import math
 import os
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
-from . import _address, _aio, _blocking, _keys, _protocol
+from . import _address, _blocking, _keys, _protocol
 from ._clock import uptime
 from ._keys import ALL, Key, Payload
 from ._protocol import JSON, NOT_KEPT, Granted, Protocol, Stored
@@ -32,6 +31,9 @@ from .errors import (
     Unavailable,
     Unrecorded,
 )
+
+if TYPE_CHECKING:
+    from . import _aio
 
 log = logging.getLogger("once_idempotency")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,7 +117,7 @@ class Options:
 
     def fate(self, error: BaseException) -> Optional[str]:
         """None: the claim lapses. An interrupt or a cancellation says nothing of what the work has done."""
-        if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
+        if not isinstance(error, Exception):
             return None
         if isinstance(error, ClaimLost):
             return None
@@ -348,7 +350,7 @@ class AsyncClaim(_ClaimBase):
     def __init__(self, transport: _aio.Transport, options: Options, granted: Granted, timeout_s: float):
         super().__init__(options, granted, timeout_s)
         self._transport = transport
-        renewed = _aio.Renewed(transport, granted, timeout_s)
+        renewed = transport.renewed(granted, timeout_s)
         self._stop = renewed.stop
         renewed.start()
 
@@ -484,7 +486,7 @@ _all: "weakref.WeakSet[Once]" = weakref.WeakSet()
 def _after_fork() -> None:
     for once in _all:
         once._blocking.reset()
-        once._aio.reset()
+        once._reset_aio()
 
 
 if hasattr(os, "register_at_fork"):
@@ -518,10 +520,10 @@ class Once:
         timeout: Duration = 10,
         holder: Optional[str] = None,
     ):
-        self._where = where = _address.Where(
+        self._where = _address.Where(
             _address.Named(server, store, token_file, ca_file, cert_file, key_file, program))
-        self._blocking = _blocking.Transport(where)
-        self._aio = _aio.Transport(where)
+        self._blocking = _blocking.Transport(self._where)
+        self._made: Dict[str, _aio.Transport] = {}
         self._timeout_s = seconds(timeout, "timeout")
         self._holder = holder
         self._scopes: Dict[str, Tuple[Callable[..., Any], Tuple[Any, ...]]] = {}  # Each function, and its origin.
@@ -535,7 +537,20 @@ class Once:
         """Closes idle connections, and reads the environment again at the next call."""
         self._where.forget()
         self.close()
-        self._aio.reset()
+        self._reset_aio()
+
+    def _reset_aio(self) -> None:
+        for transport in self._made.values():
+            transport.reset()
+
+    @property
+    def _aio(self) -> _aio.Transport:
+        """asyncio is imported when a loop needs it: half of the time that the import of this package took."""
+        if "aio" not in self._made:
+            from . import _aio
+
+            self._made.setdefault("aio", _aio.Transport(self._where))
+        return self._made["aio"]
 
     async def aclose(self) -> None:
         """Closes the idle connections of this loop."""
