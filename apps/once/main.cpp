@@ -85,7 +85,7 @@ std::string mistake(const CLI::App& app, const std::vector<std::string>& argumen
   std::vector<std::string> known;
   for (const CLI::App* const below : command.get_subcommands({})) known.push_back(below->get_name());
   if (!known.empty()) return with_hint("there is no command `" + full_name(command) + " " + escaped(word) + "`", known);
-  if (!has_command && (command.get_name() == "run" || command.get_name() == "sqs")) {
+  if (!has_command && (command.get_name() == "run" || command.get_name() == "sqs" || command.get_name() == "mcp")) {
     return "'" + escaped(word) + "' is not an option. Put -- before the command, as in `" + full_name(command) +
            " ... -- " + escaped(word) + "`.";
   }
@@ -135,7 +135,8 @@ once::LogFormat log_format_of(const std::vector<std::string>& arguments) {
 // be refused without ending the program. So a low limit is refused before a claim.
 std::string too_few_addresses(const std::string& command) {
   constexpr rlim_t mib = 1 << 20;
-  const bool serves = command == "sqs" || command == "proxy" || command == "serve" || command == "console";
+  const bool serves =
+      command == "sqs" || command == "proxy" || command == "serve" || command == "console" || command == "mcp";
   if (!serves && command != "run") return {};
   const rlim_t needed = serves ? 512 * mib : 192 * mib;
   rlimit found{};
@@ -189,6 +190,7 @@ int once_main(int argc, char** argv) {
   add_stats(app, invocation);
   add_console(app, invocation);
   add_serve(app, invocation);
+  add_mcp(app, invocation);
   add_copy(app, invocation);
   add_import(app, invocation);
   add_doctor(app, invocation);
@@ -220,8 +222,8 @@ int once_main(int argc, char** argv) {
     return exit_usage;
   }
   const std::string& asked = app.get_subcommands().front()->get_name();
-  if (invocation.has_command && asked != "run" && asked != "sqs") {
-    say("only `once run` and `once sqs` take a command after --. Nothing was run.", LogLevel::err);
+  if (invocation.has_command && asked != "run" && asked != "sqs" && asked != "mcp") {
+    say("only `once run`, `once sqs` and `once mcp` take a command after --. Nothing was run.", LogLevel::err);
     return exit_usage;
   }
   warn_of_mistyped_variables();

@@ -36,6 +36,7 @@ void add_import(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_key(CLI::App& app, Invocation& invocation);     // key.cpp
 void add_lambda(CLI::App& app, Invocation& invocation);  // lambda.cpp
+void add_mcp(CLI::App& app, Invocation& invocation);
 void add_seal_key(CLI::App& app, Invocation& invocation);
 void add_serve(CLI::App& app, Invocation& invocation);
 void add_sqs(CLI::App& app, Invocation& invocation);    // Not in a build without ONCE_AWS.

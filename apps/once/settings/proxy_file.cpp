@@ -338,4 +338,78 @@ std::vector<FlatSetting> read_flat_file(const std::string& name, std::vector<Com
   return settings;
 }
 
+namespace {
+
+Place place_in(const std::string& name, const toml::node& node) {
+  return {.file = name, .line = node.source().begin.line, .column = node.source().begin.column};
+}
+
+// Empty: it is no such value, which is among the complaints.
+std::optional<TableSetting> table_setting(const std::string& name, std::string_view key, const toml::node& node,
+                                          std::vector<Complaint>& complaints) {
+  TableSetting setting{
+      .key = std::string(key), .kind = Setting::Kind::text, .words = {}, .place = place_in(name, node)};
+  if (const auto* const toggle = node.as_boolean()) {
+    setting.kind = Setting::Kind::toggle;
+    setting.words = {toggle->get() ? "true" : "false"};
+    return setting;
+  }
+  if (auto word = word_of(node)) {
+    setting.words = {std::move(*word)};
+    return setting;
+  }
+  const auto* const array = node.as_array();
+  setting.kind = Setting::Kind::list;
+  bool is_list = array != nullptr;
+  for (std::size_t i = 0; is_list && i < array->size(); ++i) {
+    auto word = word_of(*array->get(i));
+    is_list = word.has_value();
+    if (word) setting.words.push_back(std::move(*word));
+  }
+  if (is_list) return setting;
+  complaints.push_back({.place = setting.place,
+                        .text = setting.key + " must be a string, true or false, or an array of strings, not " +
+                                std::string(type_of(node))});
+  return std::nullopt;
+}
+
+}  // namespace
+
+TablesFile parse_tables_file(const std::string& name, std::string text, std::string_view table,
+                             std::vector<Complaint>& complaints) {
+  TablesFile file;
+  parse(name, std::move(text), complaints, [&](const toml::table& whole) {
+    for (const auto& [key, node] : whole) {
+      if (key.str() != table) {
+        if (auto setting = table_setting(name, key.str(), node, complaints))
+          file.settings.push_back(std::move(*setting));
+        continue;
+      }
+      const auto* const array = node.as_array();
+      for (std::size_t i = 0; array != nullptr && i < array->size(); ++i) {
+        const auto* const one = array->get(i)->as_table();
+        if (one == nullptr) continue;
+        TablesFile::Table read{.place = place_in(name, *one), .settings = {}};
+        for (const auto& [inner, value] : *one) {
+          if (auto setting = table_setting(name, inner.str(), value, complaints))
+            read.settings.push_back(std::move(*setting));
+        }
+        file.tables.push_back(std::move(read));
+      }
+      if (array != nullptr && std::ranges::all_of(*array, [](const toml::node& each) { return each.is_table(); }))
+        continue;
+      complaints.push_back(
+          {.place = place_in(name, node),
+           .text = std::string(table) + " is written as tables, each under [[" + std::string(table) + "]]"});
+    }
+  });
+  return file;
+}
+
+TablesFile read_tables_file(const std::string& name, std::string_view table, std::vector<Complaint>& complaints) {
+  std::string text;
+  if (!read_settings(name, text, complaints)) return {};
+  return parse_tables_file(name, std::move(text), table, complaints);
+}
+
 }  // namespace once::cli
