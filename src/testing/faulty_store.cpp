@@ -1,6 +1,7 @@
 #include <once/testing/faulty_store.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -183,7 +184,8 @@ class FaultyStore::State : public std::enable_shared_from_this<State> {
     Callback<void(T)> done;
 
     T lost_answer() const {
-      return error_answer<T>(is_write ? ErrorKind::in_doubt : ErrorKind::unavailable, lost(kind));
+      const bool may_have_acted = is_write || std::same_as<T, SweepAnswer>;
+      return error_answer<T>(may_have_acted ? ErrorKind::in_doubt : ErrorKind::unavailable, lost(kind));
     }
     void abandon(State& state) override { state.answer(*this, lost_answer()); }
   };

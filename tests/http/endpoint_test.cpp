@@ -760,6 +760,10 @@ TEST(Endpoint, AStreamedAnswerLeavesATombstone) {
   opening = endpoint.open(post("l"));
   EXPECT_FALSE(opening.execution.finish_streamed(text_answer(429, ""), 0));
   EXPECT_EQ(endpoint.open(post("l")).kind, Kind::claimed) << "nothing was done, streamed or not";
+
+  opening = endpoint.open(post("m"));
+  EXPECT_FALSE(opening.execution.finish_streamed(text_answer(999, ""), 0));
+  EXPECT_EQ(problem(endpoint.open(post("m")).answer), "outcome-unknown") << "what no status says may have been done";
 }
 
 TEST(Endpoint, WhatWasNotStoredIsVisibleInTheRecord) {

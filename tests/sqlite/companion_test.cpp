@@ -133,6 +133,8 @@ TEST_F(SqliteCompanion, ValuesArriveAsTheyAre) {
             AnswerStatus::done);
   EXPECT_EQ(shell("SELECT quote(a) || quote(b) || quote(c) || quote(d) || quote(e) || quote(f) FROM v"),
             "2.5-9223372036854775808NULL'gr\u00fcn'X'00FF'X''");
+  EXPECT_EQ(SqlValue(true), SqlValue(1));
+  static_assert(!std::is_constructible_v<SqlValue, char>);
   EXPECT_THROW(SqlValue(std::string("a\0b", 3)), Exception);
   EXPECT_THROW(SqlValue("\xFF"), Exception);
   EXPECT_THROW(static_cast<void>(SqlValue(std::numeric_limits<std::uint64_t>::max())), Exception);

@@ -29,10 +29,10 @@ class SqlValue {
   SqlValue() noexcept = default;             // NULL
   SqlValue(std::nullptr_t) noexcept {}       // NOLINT(google-explicit-constructor): values are written in braces.
   SqlValue(double value) : value_(value) {}  // A real number. NOLINT(google-explicit-constructor)
-  // An integer, but no bool and no character.
+  // An integer; a bool is 0 or 1.
   template <std::integral T>
-    requires(!std::same_as<T, char>)
   SqlValue(T value) : value_(integer(value)) {}  // NOLINT(google-explicit-constructor)
+  SqlValue(char) = delete;                       // Is it text, or a number? Also for other kinds of characters.
   // These are text.
   SqlValue(std::string text) : value_(checked(std::move(text))) {}  // NOLINT(google-explicit-constructor)
   SqlValue(std::string_view text) : SqlValue(std::string(text)) {}  // NOLINT(google-explicit-constructor)
@@ -55,7 +55,9 @@ class SqlValue {
  private:
   template <class T>
   static std::int64_t integer(T value) {
-    if (!std::in_range<std::int64_t>(value)) too_large();
+    if constexpr (!std::same_as<T, bool>) {
+      if (!std::in_range<std::int64_t>(value)) too_large();
+    }
     return static_cast<std::int64_t>(value);
   }
   [[noreturn]] static void too_large();

@@ -50,6 +50,8 @@ bool begins_like_json(std::string_view body) {
   return first != std::string_view::npos && (body[first] == '{' || body[first] == '[');
 }
 
+constexpr bool is_status(int number) noexcept { return number >= 100 && number <= 599; }
+
 // What to do with the claim, after ambiguous ones were decided.
 enum class End : std::uint8_t { store, release, hold, lapse };
 
@@ -475,7 +477,7 @@ void Execution::finish(Answer answer, Fate fate, Callback<void(Answer)> done) {
 }
 
 void Execution::finish_told(Answer answer, Fate fate, Callback<void(Finished)> done, std::string reason) {
-  if (answer.status < 100 || answer.status > 599) fate = Fate::ambiguous;
+  if (!is_status(answer.status)) fate = Fate::ambiguous;
   const End end = state_->end_of(fate);
   State::end_with(std::move(state_), end, std::move(answer), std::move(done), std::move(reason));
 }
@@ -488,6 +490,7 @@ void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes,
 
 void Execution::finish_streamed(const Answer& head, std::uint64_t body_bytes, Fate fate,
                                 Callback<void(std::optional<Answer>)> done, std::string reason) {
+  if (!is_status(head.status)) fate = Fate::ambiguous;
   const End end = state_->end_of(fate);
   State::end_streamed(std::move(state_), end, head, body_bytes, std::move(done), std::move(reason));
 }
