@@ -55,7 +55,7 @@ test:
 proof:
 	@$(SETUP) build test
 	@command -v go >/dev/null || $(SETUP) go
-	@[ "$(RIVALS)" != true ] || command -v npm >/dev/null || $(SETUP) node
+	@command -v npm >/dev/null || $(SETUP) node
 	@RIVALS=$(RIVALS) tools/proof dev $(if $(filter true,$(PAGE)),--page) $(if $(filter true,$(RESUME)),--resume)
 
 bench:

@@ -1,5 +1,5 @@
-"""Programs as a caller sees them: processes of `once run`, and clients of two `once proxy`. Nobody sees what they say to
-the store, so what they tell and the ledger are judged."""
+"""Programs as a caller sees them: processes of `once run`, clients of two `once proxy`, and the client packages of `once
+serve`. Nobody sees what they say to the store, so what they tell and the ledger are judged."""
 import collections
 import contextlib
 import http.client
@@ -13,6 +13,7 @@ import threading
 import time
 
 import check
+import player_process
 import postgresql
 
 # What the command does: it waits a little, adds its line to the ledger, and prints its result.
@@ -24,6 +25,12 @@ PLANTED = {  # Settings that switch a part of the protection off.
     "proxy_without_principal": ("--principal-header", "Host"),
     "proxy_ignores_body": ("--ignore-body", None),
     "proxy_unprotected": ("--on-store-down", "run-unprotected"),
+}
+# The same of calls of the client packages.
+PLANTED_CALLS = {
+    "serve_without_scope": {"scope": "all"},
+    "serve_without_payload": {"payload": None},
+    "serve_without_hold": {"options": {"on_lapse": "takeover"}},
 }
 CALLERS = 6
 
@@ -37,6 +44,7 @@ class Callers:
     """Some threads, each of which makes one call after another. What each is told has a name:
 
     got       the output of the operation
+    superseded  the same, of another attempt: its own has acted, and then lost its claim
     unknown   it may have acted: its process was killed, its claim or its connection was lost, its result not stored
     nothing   certainly nothing was run for it: a conflict, a mismatch, no store
     """
@@ -69,10 +77,13 @@ class Callers:
     def _call(self, tenant, name, payload, length):
         want = f"{tenant}|{name}|{payload}"
         number = next(self.numbers)
-        self._say({"run": number, "want": want})
+        self._say({"run": number, "want": want, "hold": self.is_held(name)})
         self.asked[want] = tenant, name, payload
         told, out, why = self.ask(number, tenant, name, payload, length, want)
         self._say({"ran": number, "told": told, "out": out, "why": why})
+
+    def is_held(self, _):
+        return False
 
     def end(self):
         """Everybody asks once more, with no faults, and must get what is stored."""
@@ -218,6 +229,75 @@ class ProxyCallers(Callers):
         self.service.server_close()
 
 
+class ServeCallers(Callers):
+    """A process of each client package, at one server. Operations of an odd number are under hold."""
+
+    def begin(self):
+        self.address, self.ledger = f"unix:{self.run.folder}/serve", self.run.folder / "ledger.jsonl"
+        self.ledger.touch()
+        self.server = self._start_server()
+        self.killing = threading.Lock()
+        self.players = {kind: self._start(kind) for kind in player_process.COMMANDS}
+
+    def _start_server(self):
+        environment = {**self.run.store.environment, "ONCE_STORE": self.run.store.url}
+        server = subprocess.Popen([self.once, "serve", "--listen", self.address, "--log", "none"], env=environment,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        server.stderr.readline()
+        return server
+
+    def _start(self, kind):
+        connection = {"server": self.address, "timeout_ms": 5000}
+        return player_process.Player(player_process.COMMANDS[kind], connection, self.run.folder / f"{kind}.log", self.run.folder, os.environ)
+
+    def is_held(self, name):
+        return int(name.rsplit(".", 1)[1]) % 2 == 1
+
+    def ask(self, number, tenant, name, payload, length, want):
+        with self.lock:
+            player = self.run.chance.choice(list(self.players.values()))
+        options = {"lease_ms": self.run.kind.lease_ms, "wait_ms": 2000, "on_lapse": "hold" if self.is_held(name) else "takeover"}
+        call = player_process.call(number, want, tenant, name, options, self.ledger, int(1000 * float(length)), payload)
+        planted = PLANTED_CALLS.get(self.run.bug, {})
+        call |= {**planted, "options": {**call["options"], **planted.get("options", {})}}
+        try:
+            player.send(call)
+        except OSError:  # It was killed.
+            return "nothing", "", "killed"
+        player.wait(lambda event: player.is_end(event, number), 60)
+        return player.told(number, want, self.ledger)
+
+    def kill(self):
+        """A client, or the server."""
+        with self.killing:
+            kind = self.run.chance.choice([*self.players, None])
+            if kind is None:
+                self.server.kill()
+                self.server.wait()
+                self.run.pause(0, 0.2)
+                self.server = self._start_server()
+            else:
+                self.players[kind].kill()
+                self.players[kind] = self._start(kind)
+
+    def stop(self):
+        """A client, which may go on when its lease is over."""
+        player = self.run.chance.choice(list(self.players.values()))
+        player.process.send_signal(signal.SIGSTOP)
+        self.run.pause(0.3, 2.4)
+        player.process.send_signal(signal.SIGCONT)
+
+    def end(self):
+        super().end()
+        self.close()
+
+    def close(self):
+        for player in self.players.values():
+            player.end()
+        self.server.kill()
+        self.server.communicate()
+
+
 def judge(folder):
     """The counts, and what is wrong."""
     wrong, counts = [], collections.Counter()
@@ -233,16 +313,16 @@ def judge(folder):
         counts["calls"] += 1
         told, want = ran[number], run["want"]
         counts[f"told {told['told']}"] += 1
-        if told["told"] == "unknown":
+        if told["told"] in ("unknown", "superseded"):
             unknown[want] += 1
-        elif told["told"] == "got":
+        if told["told"] in ("got", "superseded"):
             outputs[want].append(told)
             payloads[want.rsplit("|", 1)[0]].add(want)
             if not told["out"].startswith(want + "|"):
                 wrong.append(("another operation's output was replayed", want, run, told))
             elif told["out"] not in [f"{want}|{effect['number']}" for effect in effects[want]]:
                 wrong.append(("an output without an effect", want, run, told))
-        elif told["told"] != "nothing":
+        elif told["told"] not in ("unknown", "nothing"):
             wrong.append(("an answer that nobody expects", want, run, told))
     for want, told in outputs.items():
         other = [each for each in told if each["out"] != told[0]["out"]]
@@ -251,11 +331,14 @@ def judge(folder):
     for key, found in payloads.items():
         if len(found) > 1:
             wrong.append(("two payloads of one key were run", key, *(outputs[want][0] for want in found)))
+    held = {run["want"] for run in runs.values() if run.get("hold")}
     for want, made in effects.items():
         counts["effects"] += len(made)
         counts["doubles"] += len(made) - 1
         if len(made) - bool(outputs[want]) > unknown[want]:
             wrong.append(("an effect came again though every attempt ended known", want, *made))
+        elif len(made) > 1 and want in held:
+            wrong.append(("an effect came again under hold", want, *made))
     counts["in_doubt"] = counts["told unknown"]
     counts["unavailable_s"] = check.unavailable_s(told["t"] for told in ran.values() if told["told"] == "got")
     return counts, [{"rule": rule, "key": key, "history": list(lines)} for rule, key, *lines in wrong]

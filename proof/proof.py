@@ -28,6 +28,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("postgresql", "real_servers", "apps")]
+sys.path.append(str(ROOT / "tests" / "clients"))  # It has another cutting_proxy.
 import check  # noqa: E402
 import emulator  # noqa: E402
 import hosts  # noqa: E402
@@ -367,12 +368,14 @@ NETWORK_FAULTS = ("cut_off", "lost_answers", "bad_packets", "standby_cut_off")
 # By the beginning of a fault: the program, and who judges what it told.
 PROGRAMS_OF = {
     "once_run_": (programs.RunCallers, programs.judge), "proxy_": (programs.ProxyCallers, programs.judge),
+    "serve_": (programs.ServeCallers, programs.judge),
     "sqs_hold_": (pollers.Pollers, pollers.judge), "sqs_": (pollers.Pollers, pollers.judge),
 }
 PROGRAM_RUNS = (
     ("sqlite", "once_run_kill"), ("sqlite", "once_run_stop"), ("postgresql", "once_run_kill"),
     ("postgresql", "once_run_server_kill"), ("sqlite", "proxy_kill"), ("postgresql", "proxy_kill"),
-    ("postgresql", "proxy_server_kill"), ("sqlite", "sqs_kill"), ("sqlite", "sqs_stop"), ("sqlite", "sqs_hold_kill"),
+    ("postgresql", "proxy_server_kill"), ("sqlite", "serve_kill"), ("sqlite", "serve_stop"), ("postgresql", "serve_server_kill"),
+    ("sqlite", "sqs_kill"), ("sqlite", "sqs_stop"), ("sqlite", "sqs_hold_kill"),
     ("postgresql", "sqs_kill"), ("postgresql", "sqs_hold_stop"), ("postgresql", "sqs_server_kill"),
     ("dynamodb", "once_run_kill"), ("dynamodb", "once_run_stop"), ("dynamodb", "proxy_kill"), ("dynamodb", "sqs_kill"),
     ("dynamodb", "sqs_stop"),
@@ -429,6 +432,9 @@ PLANTED = {
     "proxy_without_principal": ("sqlite", "proxy_calm", "`once proxy`: all tenants count as one client"),
     "proxy_ignores_body": ("sqlite", "proxy_calm", "`once proxy --ignore-body`: payloads are not compared"),
     "proxy_unprotected": ("postgresql", "proxy_server_kill", "`once proxy --on-store-down run-unprotected`"),
+    "serve_without_scope": ("sqlite", "serve_calm", "a client package: all tenants share a scope"),
+    "serve_without_payload": ("sqlite", "serve_calm", "a client package: payloads are not compared"),
+    "serve_without_hold": ("sqlite", "serve_kill", "a client package: `hold` is not asked for"),
     "sql_removes_any": ("postgresql", "calm", "the SQL function removes whatever is there"),
     "dynamodb_unconditional_finish": ("dynamodb", "stop", "DynamoDB: a result is written without a condition"),
     "dynamodb_unconditional_insert": ("dynamodb", "calm", "DynamoDB: a claim is written without a condition"),

@@ -1,6 +1,6 @@
 """clients_test.py ONCE PLAYER [CASE ...]: plays transcripts.json with a client and a real `once serve`.
 
-PLAYER is a name in PLAYERS, or the command of another one. docs/write-a-client.md says what a player does.
+PLAYER is a name in player_process.COMMANDS, or the command of another one. docs/write-a-client.md says what a player does.
 """
 import collections
 import contextlib
@@ -13,7 +13,6 @@ import shlex
 import ssl
 import subprocess
 import sys
-import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -22,13 +21,14 @@ sys.path.insert(0, str(ROOT / "tests" / "apps"))
 import harness  # noqa: E402
 from certificates import Authority  # noqa: E402
 from cutting_proxy import CuttingProxy  # noqa: E402
+import player_process  # noqa: E402
 
-# What each is started with, and what it cannot do of what cases need.
-PLAYERS = {
-    "python": ([sys.executable, HERE / "players/player.py"], {"cancel"}),  # No caller can cancel a call that blocks.
-    "asyncio": ([sys.executable, HERE / "players/player.py", "asyncio"], {"fork"}),  # A loop does not survive a fork.
-    "go": ([HERE / "players/go/run"], {"fork"}),  # There is none.
-    "node": (["node", HERE / "players/player.mjs"], {"fork"}),  # There is none.
+# What each player cannot do of what cases need.
+CANNOT_OF = {
+    "python": {"cancel"},  # No caller can cancel a call that blocks.
+    "asyncio": {"fork"},  # A loop does not survive a fork.
+    "go": {"fork"},  # There is none.
+    "node": {"fork"},  # There is none.
 }
 ABILITIES = {"cancel", "fork"}
 TRANSCRIPTS = json.loads((HERE / "transcripts.json").read_text())
@@ -48,60 +48,6 @@ UNUSABLE = {  # A file's option, what is in it, and its mode.
     "no-ca-file": ("ca_file", None, None),
     "empty-ca-file": ("ca_file", "\n", 0o600),
 }
-
-
-class Player:
-    """A process of the client under test."""
-
-    def __init__(self, case, name, connection):
-        self.name = name
-        env = {key: value for key, value in case.env.items() if not key.startswith("ONCE_")}
-        env.update(connection.get("env", {}))
-        connection = {key: value for key, value in connection.items() if key != "env"}
-        with open(case.path(f"{name}.log"), "ab") as log:
-            self.process = subprocess.Popen(list(map(os.fspath, COMMAND)), cwd=case.dir, env=env, stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=log)
-        case.addCleanup(self.end)
-        self.changed = threading.Condition()
-        self.events, self.ended = [], False
-        threading.Thread(target=self._read, daemon=True).start()
-        ready = self.wait("it is ready", lambda event: "ready" in event)
-        case.assertEqual(set(ready["can"]), ABILITIES - CANNOT, "the abilities of this player, as PLAYERS has them")
-        self.send({"do": "client", **connection})
-
-    def _read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.events.append(json.loads(line))
-                self.changed.notify_all()
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-
-    def send(self, message):
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def wait(self, what, matches):
-        """The first event that does."""
-        def found():
-            return next(filter(matches, self.events), None)
-
-        with self.changed:
-            if not self.changed.wait_for(lambda: found() or self.ended, harness.DEADLINE_S) or not found():
-                raise AssertionError(f"player {self.name}, {'which ended' if self.ended else ''}: not seen that {what}: {self.events}")
-            return found()
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
 
 
 class Transcripts(harness.Case):
@@ -245,8 +191,19 @@ class Transcripts(harness.Case):
     def player(self, name):
         if name not in self.players:
             kind = self.case.get("connections", {}).get(name, "proxy")
-            self.players[name] = Player(self, name, self.connection(kind))
+            made = player_process.Player(COMMAND, self.connection(kind), self.path(f"{name}.log"), self.dir, self.env)
+            self.players[name] = made
+            self.addCleanup(made.end)
+            ready = self.wait(name, "it is ready", lambda event: "ready" in event)
+            self.assertEqual(set(ready["can"]), ABILITIES - CANNOT, "the abilities of this player, as CANNOT_OF has them")
         return self.players[name]
+
+    def wait(self, name, what, matches):
+        player = self.player(name)
+        found = player.wait(matches, harness.DEADLINE_S)
+        if found is None:
+            raise AssertionError(f"player {name}, {'which ended' if player.ended else ''}: not seen that {what}: {player.events}")
+        return found
 
     def call_of(self, call, player):
         """A call of this play has a scope and an id of its own."""
@@ -270,8 +227,7 @@ class Transcripts(harness.Case):
         return f"{name} {self.plays}"
 
     def check_end(self, name, gives):
-        player = self.player(self.started[name])
-        got = player.wait(f"the call {name} ends", lambda event: event.get("id") == self.id_of(name) and event.keys() & {"result", "error"})
+        got = self.wait(self.started[name], f"the call {name} ends", lambda event: event.get("id") == self.id_of(name) and event.keys() & {"result", "error"})
         gives = dict(gives)
         for text in gives.pop("says", []):
             self.assertIn(text, got.get("message", ""), f"the call {name} gives {got}")
@@ -289,11 +245,10 @@ class Transcripts(harness.Case):
         if "call" in step:
             call = self.call_of(step["call"], step["player"])
             name = step["call"]["id"]
-            player = self.player(step["player"])
-            player.send(call)
+            self.player(step["player"]).send(call)
             if "until" in step:
                 gate = self.id_of(step["until"])
-                player.wait(f"the call {name} is at the gate {gate}", lambda event: event.get("at") == gate)
+                self.wait(step["player"], f"the call {name} is at the gate {gate}", lambda event: event.get("at") == gate)
             elif "gives" in step:
                 self.check_end(name, step["gives"])
         elif "open" in step:
@@ -393,7 +348,8 @@ def add_cases(wanted):
 
 if __name__ == "__main__":
     player = sys.argv.pop(2)
-    COMMAND, CANNOT = PLAYERS.get(player) or (shlex.split(player), set(os.environ.get("CANNOT", "").split()))
+    COMMAND = player_process.COMMANDS.get(player) or shlex.split(player)
+    CANNOT = CANNOT_OF.get(player) or set(os.environ.get("CANNOT", "").split())
     if player == "go":  # Its program is built now: a player is to be ready soon.
         subprocess.run([ROOT / "tools/go-tools"], check=True, stdout=subprocess.DEVNULL)
     add_cases(sys.argv[2:])

@@ -1,6 +1,7 @@
 // player.mjs: plays calls for tests/clients/clients_test.py with the Node package.
-import { writeSync } from 'node:fs';
+import { appendFileSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import { Once, OnceError } from '../../../clients/node/lib/index.mjs';
 
@@ -33,7 +34,9 @@ async function work(call, claim, actions) {
       say({ id: call.id, at: action.gate });
       const opened = gate(action.gate).opened;
       await (cancels.get(call.id).isCancellable ? Promise.race([opened, aborted(call.signal)]) : opened);
-    } else if ('step' in action) await claim.step(action.step, () => work(call, claim, action.work));
+    } else if ('append' in action) appendFileSync(action.append, `${action.text}\n`);
+    else if ('wait_ms' in action) await sleep(action.wait_ms);
+    else if ('step' in action) await claim.step(action.step, () => work(call, claim, action.work));
     else if ('check' in action) await claim.check();
     else if ('call' in action) await run(action.call);
     else if ('throw' in action) throw new Rejected(action.throw);
@@ -44,11 +47,12 @@ async function work(call, claim, actions) {
 }
 
 async function run(call) {
-  const { lease_ms: lease, wait_ms: wait, on_lapse: onLapse, on_error: onError } = call.options;
+  const { lease_ms: lease, wait_ms: wait, on_lapse: onLapse, on_error: onError, on_unrecorded: unrecorded } = call.options;
   const cancel = new AbortController();
   cancels.set(call.id, { cancel, isCancellable: true });
   call.signal = cancel.signal;
-  const options = { lease, wait, onLapse, onError, payload: call.payload, signal: cancel.signal };
+  const onUnrecorded = unrecorded === 'fail' ? 'throw' : undefined;
+  const options = { lease, wait, onLapse, onError, onUnrecorded, payload: call.payload, signal: cancel.signal };
   for (const name of Object.keys(options)) if (options[name] === undefined) delete options[name];
   try {
     const result = await once.call(call.scope, call.key, (claim) => work(call, claim, call.work), options);

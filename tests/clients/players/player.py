@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "clients/python/src"))
 
@@ -28,6 +29,8 @@ def options(call):
     """As this package names them."""
     given = dict(call["options"])
     named = {name: f"{given.pop(name + '_ms')}ms" for name in ("lease", "wait", "retention") if name + "_ms" in given}
+    if given.get("on_unrecorded") == "fail":
+        given["on_unrecorded"] = "raise"
     return {**named, **given}
 
 
@@ -36,6 +39,11 @@ def ended(call, error):
     if isinstance(error, StoredFailure):
         event["message"] = error.message
     say(event)
+
+
+def append(action):
+    with open(action["append"], "ab", buffering=0) as file:  # One write: lines of processes do not mix.
+        file.write(action["text"].encode() + b"\n")
 
 
 def value_of(action):
@@ -62,6 +70,10 @@ class Blocking:
             elif "gate" in action:
                 say({"id": call["id"], "at": action["gate"]})
                 self.gate(action["gate"]).wait()
+            elif "append" in action:
+                append(action)
+            elif "wait_ms" in action:
+                time.sleep(action["wait_ms"] / 1000)
             elif "step" in action:
                 claim.step(action["step"], self.work, call, claim, action["work"])
             elif "check" in action:
@@ -116,6 +128,10 @@ class Asyncio:
             elif "gate" in action:
                 say({"id": call["id"], "at": action["gate"]})
                 await self.gate(action["gate"]).wait()
+            elif "append" in action:
+                append(action)
+            elif "wait_ms" in action:
+                await asyncio.sleep(action["wait_ms"] / 1000)
             elif "step" in action:
                 await claim.step(action["step"], self.work, call, claim, action["work"])
             elif "check" in action:

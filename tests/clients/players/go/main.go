@@ -17,6 +17,8 @@ import (
 
 type action struct {
 	Effect, Gate, Step, Throw *string
+	Append, Text              string
+	WaitMs                    *int64 `json:"wait_ms"`
 	Check, Unserialisable     bool
 	Call                      *message
 	Work                      []action
@@ -29,10 +31,11 @@ type message struct {
 	Key                 *string
 	Payload             any
 	Options             struct {
-		LeaseMs int64  `json:"lease_ms"`
-		WaitMs  int64  `json:"wait_ms"`
-		OnLapse string `json:"on_lapse"`
-		OnError string `json:"on_error"`
+		LeaseMs      int64  `json:"lease_ms"`
+		WaitMs       int64  `json:"wait_ms"`
+		OnLapse      string `json:"on_lapse"`
+		OnError      string `json:"on_error"`
+		OnUnrecorded string `json:"on_unrecorded"`
 	}
 	Work []action
 
@@ -74,6 +77,16 @@ func gate(name string) chan struct{} {
 	return gates[name]
 }
 
+func appendTo(path, text string) error {
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = file.WriteString(text + "\n")
+	return err
+}
+
 func work(caller, ctx context.Context, call message, claim *once.Claim, actions []action) (any, error) {
 	for _, a := range actions {
 		switch {
@@ -86,6 +99,12 @@ func work(caller, ctx context.Context, call message, claim *once.Claim, actions 
 			case <-caller.Done(): // Not ctx: a lost claim is to be found at the end.
 				return nil, caller.Err()
 			}
+		case a.Append != "":
+			if err := appendTo(a.Append, a.Text); err != nil {
+				return nil, err
+			}
+		case a.WaitMs != nil:
+			time.Sleep(time.Duration(*a.WaitMs) * time.Millisecond)
 		case a.Step != nil:
 			if _, err := once.Step(ctx, claim, *a.Step, func(ctx context.Context) (any, error) { return work(caller, ctx, call, claim, a.Work) }); err != nil {
 				return nil, err
@@ -121,6 +140,9 @@ func run(ctx context.Context, call message) {
 	}
 	if call.Options.OnError != "" {
 		given = append(given, once.OnError(func(error) once.Fate { return once.Fate(call.Options.OnError) }))
+	}
+	if call.Options.OnUnrecorded == "fail" {
+		given = append(given, once.FailIfUnrecorded())
 	}
 	key := ""
 	if call.Key != nil {
