@@ -96,9 +96,9 @@ int McpServer::exit_code() const noexcept {
   return WIFSIGNALED(*status_) ? exit_signal_base + WTERMSIG(*status_) : WEXITSTATUS(*status_);
 }
 
-void McpServer::end(Millis grace) {
+void McpServer::end(Millis within) {
   const GuardOrder order{
-      .kind = GuardOrder::Kind::end, .value = 0, .limit = (system_clock()->uptime() + grace).count()};
+      .kind = GuardOrder::Kind::end, .value = 0, .limit = (system_clock()->uptime() + within).count()};
   // If the guard is gone, a report tells.
   [[maybe_unused]] const ssize_t count = send(guard_.get(), &order, sizeof order, MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -39,7 +39,7 @@ class McpServer {
 
   void close_input() { input_.reset(); }
   void close_output() { output_.reset(); }
-  void end(Millis grace);  // SIGTERM, and SIGKILL after this time.
+  void end(Millis within);  // SIGTERM, and SIGKILL after this time.
 
  private:
   Fd input_;
