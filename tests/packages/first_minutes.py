@@ -30,6 +30,7 @@ LIBRARY = "libonce-dev"
 WANTED = {
     "cpp": ["g++", LIBRARY],
     "shell": [],
+    "mcp": ["python3"],
     "python": ["python3-venv"],
     "node": ["nodejs", "npm"],
     "go": ["golang-go"],
