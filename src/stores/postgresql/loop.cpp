@@ -70,10 +70,12 @@ void Io::pump_soon() { nudge(); }
 
 void Io::route(RequestPtr request) {
   switch (request->call) {
-    case Call::write:
+    case Call::write: {
       // The group would wait for the same lock.
       if (aside_keys_.contains(request->key)) return put_aside(std::move(request));
-      return writes_of(request->key).add(std::move(request));
+      Lane& lane = writes_of(request->key);
+      return lane.add(std::move(request));
+    }
     case Call::get:
     case Call::about:
       return reads_->add(std::move(request));
