@@ -132,6 +132,7 @@ std::string Rules::mistake(const ToolRule& rule, const Tool& tool) const {
   const bool reads_arguments = rule.kind == ToolRule::Kind::argument || rule.kind == ToolRule::Kind::meta;
   if (!reads_arguments || !tool.has_all_arguments || tool.arguments.empty()) return {};
   std::vector<std::string> names;
+  names.reserve(tool.arguments.size());
   for (const Argument& argument : tool.arguments) names.push_back(argument.name);
   try {
     const keys::KeyDeriver checked(recipe_of(parts_->options, rule, std::move(names)));

@@ -661,6 +661,7 @@ void Session::server_gone(const std::string& why) {
   if (std::exchange(server_is_gone_, true)) return;
   own_request_.clear();
   std::vector<CallNumber> numbers;
+  numbers.reserve(calls_.size());
   for (const auto& [number, call] : calls_) numbers.push_back(number);
   for (const CallNumber number : numbers) {
     const Call& call = calls_.at(number);
