@@ -5,6 +5,7 @@
 //   postgresql_once --versions
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -158,8 +159,10 @@ class Client {
     std::mutex mutex;
     std::atomic<int> begun{0};
     std::atomic<int> wrong{0};
+    const std::size_t in_flight = line.at("in_flight");
     std::vector<std::thread> threads;
-    for (int thread = 0; thread < line.at("in_flight").get<int>(); ++thread) {
+    threads.reserve(in_flight);
+    while (threads.size() < in_flight) {
       threads.emplace_back([&] {
         for (int i = begun++; i < count; i = begun++) {
           const std::string name = key_name(first + static_cast<std::uint64_t>(i));
