@@ -50,7 +50,7 @@ bool begins_like_json(std::string_view body) {
   return first != std::string_view::npos && (body[first] == '{' || body[first] == '[');
 }
 
-constexpr bool is_status(int number) noexcept { return number >= 100 && number <= 599; }
+constexpr bool is_status(unsigned number) noexcept { return number >= 100 && number <= 599; }
 
 // What to do with the claim, after ambiguous ones were decided.
 enum class End : std::uint8_t { store, release, hold, lapse };
