@@ -48,7 +48,7 @@ constexpr Millis grace{2'000};                                  // For the serve
 constexpr Millis leave{
     5'000};  // For the server, from the end of its input to SIGTERM; and for last lines to the client.
 constexpr Millis linger{1'000};  // For the server, from the end of its output to its own.
-constexpr Millis list_timeout{30'000};
+constexpr Millis list_timeout{120'000};  // Some servers are installed at their first start.
 
 // What is read at once. False: there is nothing now. At the end of the stream, `is_over` becomes true.
 template <class Take>
@@ -522,7 +522,7 @@ mcp::Lister list_tools(const std::vector<std::string>& command, const Signals& s
   while (!lister.is_done()) {
     for (const std::string& line : lister.take()) unsent += line + "\n";
     const Uptime now = system_clock()->uptime();
-    if (now >= until) throw Exception(ErrorKind::unavailable, "the server did not list its tools within 30s");
+    if (now >= until) throw Exception(ErrorKind::unavailable, "the server did not list its tools within 2m");
     std::array<pollfd, 3> waits{{{.fd = server.reports(), .events = POLLIN, .revents = 0},
                                  {.fd = server.output(), .events = POLLIN, .revents = 0},
                                  {.fd = unsent.empty() ? -1 : server.input(), .events = POLLOUT, .revents = 0}}};

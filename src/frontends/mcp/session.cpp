@@ -113,7 +113,8 @@ std::string Session::line_for_server(Message& message, std::string line, bool is
                                 without_member(extensions, tasks_extension, arena), arena));
     }
   }
-  return line.find('\r') == std::string::npos ? line : one_line(message.whole);
+  if (line.find('\r') != std::string::npos) return one_line(message.whole);
+  return line;
 }
 
 void Session::on_request(Message& message, std::string line) {
@@ -202,7 +203,6 @@ void Session::call_tool(Message& message, std::string line) {
   call.stored_key = key.key->stored();
   call.progress = id_text(object_member(meta, "progressToken"));
   call.is_modern = is_modern;
-  set_line(call, line_for_server(message, std::move(line), true));
   pending_.emplace(message.id, Pending{.kind = Pending::Kind::call, .call = number});
   Request request{.key = std::move(*key.key), .fingerprint = key.fingerprint, .policy = rule->policy};
   request.holder = "tool " + text::printable(tool) + (key.run.empty() ? "" : ", run " + text::printable(key.run));
@@ -211,6 +211,7 @@ void Session::call_tool(Message& message, std::string line) {
   request.input = std::move(key.input);
   request.trace = trace_from(object_member(meta, "traceparent").string_or_empty(),
                              object_member(meta, "tracestate").string_or_empty());
+  set_line(call, line_for_server(message, std::move(line), true));  // Last: the message points into the line.
   actions_.push_back({.kind = Action::Kind::begin, .call = number, .request = std::move(request)});
 }
 
