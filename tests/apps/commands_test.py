@@ -8,7 +8,7 @@ from harness import Case
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/commands.md").read_text()
-COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "console", "serve", "copy", "import",
+COMMANDS = ["run", "sqs", "proxy", "ls", "find", "show", "resolve", "release", "extend", "rm", "sweep", "stats", "console", "serve", "mcp", "copy", "import",
             "doctor", "key", "seal-key", "lambda", "table"]
 OF_TABLE = ["create", "check", "upgrade", "delete"]
 OF_LAMBDA = ["invoke"]
