@@ -47,7 +47,7 @@ constexpr std::size_t max_unsent_bytes = std::size_t{1} << 20;  // In one direct
 constexpr Millis grace{2'000};                                  // For the server, from SIGTERM to SIGKILL.
 constexpr Millis leave{
     5'000};  // For the server, from the end of its input to SIGTERM; and for last lines to the client.
-constexpr Millis linger{1'000};  // For the server, from the end of its output to its own.
+constexpr Millis linger{1'000};          // For the server, from the end of its output to its own.
 constexpr Millis list_timeout{120'000};  // Some servers are installed at their first start.
 
 // What is read at once. False: there is nothing now. At the end of the stream, `is_over` becomes true.
