@@ -180,10 +180,15 @@ class Console(ConsoleCase):
     def files_for_writing(self):
         """Of the store, those that the console holds open to write them."""
         found = []
-        for fd in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
-            flags = re.search(r"flags:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/fdinfo/{fd.name}").read_text())
-            if os.readlink(fd).startswith(str(self.path("once.db"))) and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY:
-                found.append(os.readlink(fd))
+        process = pathlib.Path(f"/proc/{self.process.pid}")
+        for fd in (process / "fd").iterdir():
+            try:
+                flags = re.search(r"flags:\s+(\d+)", (process / "fdinfo" / fd.name).read_text())
+                name = os.readlink(fd)
+            except FileNotFoundError:  # A connection that the console has just closed.
+                continue
+            if name.startswith(str(self.path("once.db"))) and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY:
+                found.append(name)
         return found
 
     def test_a_reader_opens_nothing_for_writing(self):
