@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "../single_thread.hpp"
+#include "../thread_sanitizer.hpp"
 
 namespace once::http {
 namespace server_models_test {

@@ -26,7 +26,7 @@
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
-#include "../single_thread.hpp"
+#include "../thread_sanitizer.hpp"
 #include "faulty_vfs.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"

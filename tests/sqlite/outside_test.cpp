@@ -17,7 +17,7 @@
 #include <once/testing/manual_time.hpp>
 #include <once/testing/records.hpp>
 
-#include "../single_thread.hpp"
+#include "../thread_sanitizer.hpp"
 #include "scratch.hpp"
 #include "sound.hpp"
 #include "stores/sqlite/connection.hpp"
