@@ -20,7 +20,8 @@ struct HttpRequest {
   bool tls = true;
   std::string host = {};  // A name or address, without port.
   std::uint16_t port = 443;
-  std::string target = {};                                        // "/": path and query, encoded.
+  std::string socket = {};  // The path of a Unix socket, where `host` is only sent along. Empty: none.
+  std::string target = {};  // "/": path and query, encoded.
   std::vector<std::pair<std::string, std::string>> headers = {};  // Without Content-Length, which is added.
   std::string body = {};
   Millis timeout{5'000};  // For the whole exchange, connecting included.
@@ -30,8 +31,9 @@ struct HttpAnswer {
   int status = 0;
   std::vector<std::pair<std::string, std::string>> headers = {};  // Names in lower case.
   std::string body = {};
-  std::optional<Error> error = {};  // unavailable: no byte of the request was written. in_doubt: it may have arrived.
-                                    // misuse: it cannot work (invalid certificate, malformed name).
+  bool refused_certificate = false;  // error: the server wants a client certificate, or another one.
+  std::optional<Error> error = {};   // unavailable: no byte of the request was written. in_doubt: it may have arrived.
+                                     // misuse: it cannot work (invalid certificate, malformed name).
 
   // The first header of that name (in lower case), or empty.
   [[nodiscard]] std::string_view header(std::string_view name) const noexcept {

@@ -25,8 +25,10 @@
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/system/system_error.hpp>
 #include <once/error.hpp>
@@ -48,9 +50,9 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 using Steady = std::chrono::steady_clock;
-using Address = asio::ip::tcp::endpoint;
+using Address = asio::generic::stream_protocol::endpoint;
 // Concrete executor types: the type-erased default sometimes allocates.
-using Socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+using Socket = asio::basic_stream_socket<asio::generic::stream_protocol, asio::io_context::executor_type>;
 using Timer = asio::basic_waitable_timer<Steady, asio::wait_traits<Steady>, asio::io_context::executor_type>;
 
 constexpr Millis busy_tick{25};                    // How late a timeout may be noticed.
@@ -136,7 +138,7 @@ class Host {
   Host(Io& io, const HttpRequest& request);
 
   [[nodiscard]] bool is(const HttpRequest& request) const noexcept {
-    return port == request.port && tls == request.tls && name == request.host;
+    return port == request.port && tls == request.tls && name == request.host && socket == request.socket;
   }
   void add(std::unique_ptr<Exchange> exchange);
   void pump();                           // Gives waiting exchanges to idle connections, or makes new ones.
@@ -152,6 +154,7 @@ class Host {
   const std::string name;
   const std::uint16_t port;
   const bool tls;
+  const std::string socket;
   const std::string url;
   std::vector<Address> addresses;
   once::tls::Ticket ticket;
@@ -243,7 +246,7 @@ void Connection::connect() {
   deadline = Steady::now() + io_.options.connect_timeout;
   const Address address = host_.addresses[next_address_++];
   // Sockets of Asio's open() would be inherited by started programs.
-  const int made = ::socket(address.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+  const int made = ::socket(address.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (made < 0)
     return could_not_connect({ErrorKind::unavailable, error_code(errno, asio::error::get_system_category()).message()});
   error_code error;
@@ -263,7 +266,13 @@ void Connection::connect() {
 void Connection::on_connected(error_code error) {
   if (error) return could_not_connect({ErrorKind::unavailable, error.message()});
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  if (host_.socket.empty()) {
+    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  } else if (io_.options.check_peer) {
+    if (const auto refused = io_.options.check_peer(socket_.native_handle(), host_.socket)) {
+      return could_not_connect(*refused);
+    }
+  }
   buffer_ = std::make_unique_for_overwrite<char[]>(buffer_bytes);
   if (!host_.tls) return host_.release(*this);
   try {
@@ -419,10 +428,13 @@ void Connection::broken(std::string what) {
 
 void Connection::fail_exchange(std::string what) {
   const bool written = exchange->written;
-  io_.finish(
-      std::move(exchange),
-      failure(written ? ErrorKind::in_doubt : ErrorKind::unavailable,
-              host_.url + ": " + what + (written ? ". The request may have been carried out" : ". Nothing was sent")));
+  const bool refused = tls_ && tls_->was_refused();  // Then the server has read nothing of it.
+  const ErrorKind kind = refused ? ErrorKind::misuse : written ? ErrorKind::in_doubt : ErrorKind::unavailable;
+  what = host_.url + ": " + what;
+  if (!refused) what += written ? ". The request may have been carried out" : ". Nothing was sent";
+  HttpAnswer failed = failure(kind, std::move(what));
+  failed.refused_certificate = refused;
+  io_.finish(std::move(exchange), std::move(failed));
   close();
   host_.drop(*this);
   host_.pump();
@@ -457,17 +469,23 @@ void Connection::close() noexcept {
 // ---- Host
 
 std::string url_of(const HttpRequest& request) {
+  if (!request.socket.empty()) return "unix:" + request.socket;
   const bool v6 = request.host.find(':') != std::string::npos;
   return std::string(request.tls ? "https://" : "http://") + (v6 ? "[" : "") + request.host + (v6 ? "]" : "") + ':' +
          std::to_string(request.port);
 }
 
 Host::Host(Io& io, const HttpRequest& request)
-    : name(request.host), port(request.port), tls(request.tls), url(url_of(request)), io_(io) {
+    : name(request.host), port(request.port), tls(request.tls), socket(request.socket), url(url_of(request)), io_(io) {
+  if (!socket.empty()) {
+    literal_ = true;
+    addresses.emplace_back(asio::local::stream_protocol::endpoint(socket));
+    return;
+  }
   error_code error;
   const auto literal = asio::ip::make_address(name, error);
   literal_ = !error;
-  if (literal_) addresses.emplace_back(literal, port);
+  if (literal_) addresses.emplace_back(asio::ip::tcp::endpoint(literal, port));
 }
 
 std::size_t Host::count(std::initializer_list<Connection::Stage> stages) const noexcept {
@@ -723,12 +741,15 @@ void Io::shut() noexcept {
 
 const tls::ClientContext& Io::trusted() {
   if (!tls_) {
-    tls::Trust trust{.file = options.ca_file, .origin = "the option ca_file", .option = "AWS_CA_BUNDLE"};
-    if (const char* const bundle = std::getenv("AWS_CA_BUNDLE"); trust.file.empty() && bundle != nullptr) {
+    tls::Trust trust{.file = options.ca_file, .origin = "the option ca_file", .option = options.ca_variable};
+    if (const char* const bundle = std::getenv(options.ca_variable.c_str()); trust.file.empty() && bundle != nullptr) {
       trust.file = bundle;
       trust.origin = trust.option;
     }
-    tls_.emplace(std::move(trust));
+    trust.certificate_option = options.certificate_option;
+    tls::ClientContext made(std::move(trust));
+    if (!options.certificate_file.empty()) made.show_certificate(options.certificate_file, options.key_file);
+    tls_.emplace(std::move(made));
   }
   return *tls_;
 }

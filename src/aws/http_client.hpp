@@ -1,9 +1,11 @@
-// HTTP/1.1 over TCP and TLS with kept-alive connections. One thread for any number of exchanges; while a caller waits
-// for an answer, that thread runs the loop instead.
+// HTTP/1.1 over TCP, TLS and Unix sockets with kept-alive connections. One thread for any number of exchanges; while a
+// caller waits for an answer, that thread runs the loop instead.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <once/time.hpp>
@@ -20,9 +22,16 @@ struct HttpClientOptions {
   Millis connect_timeout{2'000};                        // For one address of a host, including the TLS handshake.
   std::size_t max_head_bytes = 64 * 1024;               // Of an answer: status line and headers.
   std::size_t max_body_bytes = std::size_t{64} << 20U;  // Of an answer.
-  // A PEM file with the certificates to trust. Empty: AWS_CA_BUNDLE, otherwise SSL_CERT_FILE and SSL_CERT_DIR,
-  // otherwise the system's. Read for the first TLS connection.
+  // A PEM file with the certificates to trust. Empty: what `ca_variable` names, otherwise SSL_CERT_FILE and
+  // SSL_CERT_DIR, otherwise the system's. Read for the first TLS connection.
   std::string ca_file = {};
+  std::string ca_variable = "AWS_CA_BUNDLE";
+  // For servers that ask for a client certificate: PEM files, both or none. Read with the others.
+  std::string certificate_file = {};
+  std::string key_file = {};
+  std::string certificate_option = {};  // What messages call them. Empty: they do not name an option.
+  // Called with each Unix socket that was connected, before anything is sent. An error ends the exchange.
+  std::function<std::optional<Error>(int socket, const std::string& path)> check_peer = {};
 };
 
 // Nothing is sent twice: an exchange that fails after a written byte is in_doubt. Answers end by Content-Length, by
