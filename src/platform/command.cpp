@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -14,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include <once/decide.hpp>
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
 
@@ -83,8 +86,24 @@ class Child {
   bool ended_ = false;
 };
 
-// 0 or errno. The child's standard output is `out`.
-int spawn(const std::vector<std::string>& words, int out, pid_t& pid) {
+// Ours, with `variables` in it.
+std::vector<char*> environment_with(const std::vector<std::string>& variables) {
+  std::vector<char*> all;
+  const auto is_replaced = [&](std::string_view entry) {
+    const std::string_view name = entry.substr(0, entry.find('=') + 1);
+    return std::ranges::any_of(variables, [&](std::string_view other) { return other.starts_with(name); });
+  };
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!is_replaced(*entry)) all.push_back(*entry);
+  }
+  for (const std::string& entry : variables) all.push_back(const_cast<char*>(entry.c_str()));
+  all.push_back(nullptr);
+  return all;
+}
+
+// 0 or errno. The child's standard output is `out`, and its standard error `errors`, unless that is -1.
+int spawn(const std::vector<std::string>& words, const std::vector<std::string>& variables, int out, int errors,
+          pid_t& pid) {
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -94,6 +113,7 @@ int spawn(const std::vector<std::string>& words, int out, pid_t& pid) {
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  if (errors >= 0) posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   // The command must not inherit ignored or blocked signals.
   sigset_t none;
@@ -103,10 +123,22 @@ int spawn(const std::vector<std::string>& words, int out, pid_t& pid) {
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &usual);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  const int error = posix_spawnp(&pid, arguments.front(), &actions, &attributes, arguments.data(), environ);
+  std::vector<char*> environment = environment_with(variables);
+  const int error = posix_spawnp(&pid, arguments.front(), &actions, &attributes, arguments.data(), environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return error;
+}
+
+// What it wrote at last, for a message.
+std::string last_words(const Fd& errors) {
+  constexpr off_t most = 1'000;
+  const off_t size = errors ? lseek(errors.get(), 0, SEEK_END) : 0;
+  std::array<char, most> bytes{};
+  const ssize_t count = size > 0 ? pread(errors.get(), bytes.data(), bytes.size(), std::max<off_t>(size - most, 0)) : 0;
+  std::string words(bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  while (words.ends_with('\n')) words.pop_back();
+  return words.empty() ? words : ": " + clean_text(words);
 }
 
 }  // namespace
@@ -125,8 +157,10 @@ std::string output_of(std::string_view command, const CommandRun& run) {
     fail(ErrorKind::unavailable, std::string("cannot run: ") + std::strerror(errno));
   const Fd out(ends[0]);
   Fd in(ends[1]);
+  const Fd errors(run.keeps_errors ? memfd_create("once-command", MFD_CLOEXEC) : -1);
+  if (run.keeps_errors && !errors) fail(ErrorKind::unavailable, std::string("cannot run: ") + std::strerror(errno));
   pid_t pid = 0;
-  if (const int error = spawn(*words, in.get(), pid); error != 0) {
+  if (const int error = spawn(*words, run.variables, in.get(), errors.get(), pid); error != 0) {
     fail(ErrorKind::misuse, "cannot be started: " + words->front() + ": " + std::strerror(error));
   }
   in.reset();
@@ -154,8 +188,10 @@ std::string output_of(std::string_view command, const CommandRun& run) {
   }
   std::optional<int> status;
   while (!(status = child.status())) nap(-1);
-  if (*status != 0) fail(ErrorKind::unavailable, "failed with status " + std::to_string(*status));
-
+  if (*status != 0) {
+    fail(*status == run.misuse_status ? ErrorKind::misuse : ErrorKind::unavailable,
+         "failed with status " + std::to_string(*status) + last_words(errors));
+  }
   return text;
 }
 
