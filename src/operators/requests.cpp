@@ -141,6 +141,11 @@ bool Members::flag(const char* name) {
 
 bool Members::has(const char* name) { return find(name) != nullptr; }
 
+bool Members::is_text(const char* name) {
+  const Json* const value = find(name);
+  return value != nullptr && value->is_string();
+}
+
 std::optional<std::uint64_t> Members::number(const char* name) {
   const Json* const value = find(name);
   if (value == nullptr) return std::nullopt;

@@ -47,6 +47,7 @@ class Members {
   std::optional<std::string> text(const char* name);
   bool flag(const char* name);
   bool has(const char* name);
+  bool is_text(const char* name);
   std::optional<std::uint64_t> number(const char* name);
   std::optional<Members> object(const char* name);
   std::optional<std::map<std::string, std::string>> texts_by_name(const char* name);  // An object with texts only.

@@ -113,6 +113,10 @@ class Description(serve_test.ServeCase):
                    failure_retention_ms=1000, on_lapse="hold", retry_failures=True, expected_ms=1000, derive=["stripe"],
                    label="All", holder="worker 1")
         self.claim("json", payload_json="{}", on_lapse="takeover")
+        self.claim("bytes", fingerprint_hex="00ff", retention_ms="never", failure_retention_ms="never")
+        self.assertEqual(self.begin("bytes", fingerprint_hex="00fe").status, 422)
+        self.assertEqual(self.look("bytes", fingerprint_hex="00FF").status, 200)
+        self.assertEqual(self.begin("all", fingerprint="f").status, 409)
         self.assertEqual(self.begin("all", fingerprint="other").status, 422)
         self.assertEqual(self.begin("json", payload_json="{ }").status, 409)
         self.assertEqual(self.look("json", payload_json="{}").status, 200)
@@ -129,6 +133,7 @@ class Description(serve_test.ServeCase):
             self.look(key)
         self.look("release")
         wait_until(lambda: b"note" in self.look("renew").content, "the note is written")
+        self.use(self.claim("of a failure"), "complete?kept_as=failure", b"declined")
         found = self.claim("json result")
         self.use(found, "complete", b'{"cents": 1}', kind="application/json")
         self.use(found, "complete", b"other")

@@ -133,6 +133,53 @@ class Claims(ServeCase):
         self.claim("b", fingerprint="x")
         self.assertEqual(self.begin("b", fingerprint="y").problem, (422, "key-reused"))
 
+    def test_what_people_want_to_know_is_told(self):
+        claim = self.claim("a", request_id="r" * 16, holder="worker é 100%", expected_ms=1)
+        wait_until(lambda: self.begin("a").json["expected_in_ms"] < 0, "it is overdue")
+        for problem in (self.begin("a"), self.begin("a", fingerprint="x", holder="other")):
+            self.assertEqual(problem.json["holder"], "worker é 100%")
+        self.expect(self.use(claim, "complete", b"x"), "recorded")
+        done = self.expect(self.begin("a"), "replayed")
+        self.assertEqual(urllib.parse.unquote(done.headers["Once-Holder"]), "worker é 100%")
+        self.assertTrue(done.headers["Once-Finished-At"].endswith("Z"))
+        self.expect(self.use(self.claim("b"), "hold", {"reason": "no answer"}), "recorded")
+        self.assertEqual(self.begin("b").json["reason"], "no answer")
+        Case.expect(self, self.once("run", "--key", "c", "--scope", "orders", "--", "true"), 0)
+        reused = self.begin("c", fingerprint="x").json
+        self.assertIn("once run true", reused["holder"])
+        self.assertEqual(reused["standing"], "completed")
+
+    def test_a_finish_says_what_is_stored(self):
+        for word, body, state in (("complete", b"x", "completed"), ("fail", {"code": "x"}, "failed"), ("hold", {"reason": "r"}, "unknown"),
+                                  ("release", None, "none")):
+            claim = self.claim(word)
+            for _ in range(2):
+                self.assertEqual(self.expect(self.use(claim, word, body), "recorded").json, {"answer": "recorded", "state": state})
+        held = self.claim("held", on_lapse="hold")
+        self.assertEqual(held["on_lapse"], "hold")
+        self.assertEqual(self.expect(self.use(held, "release"), "recorded").json["state"], "in_progress")
+        self.assertEqual(self.claim("held")["on_lapse"], "hold", "it belongs to the record")
+        step = self.expect(self.use(self.claim("step"), "steps/one", b"1"), "recorded").json
+        self.assertTrue(0 < step["valid_for_ms"] <= LEASE_MS)
+
+    def test_a_result_may_be_kept_as_failures_are(self):
+        claim = self.claim("a", retention_ms=LEASE_MS, failure_retention_ms="never")
+        self.expect(self.use(claim, "complete?kept_as=failure", b"declined", "text/plain"), "recorded")
+        self.assertIsNone(self.record("a").get("expires_at"))
+        self.assertEqual(self.expect(self.begin("a"), "replayed").body, b"declined")
+        for path in ("complete?kept_as=success", "hold?kept_as=failure"):
+            self.assertEqual(self.use(self.claim(path), path, {"reason": "r"}).problem, (400, "bad-request"))
+
+    def test_a_fingerprint_may_be_given_as_bytes(self):
+        Case.expect(self, self.once("run", "--key", "a", "--scope", "orders", "--", "true"), 0)
+        stored = self.record("a")["fingerprint"]
+        self.expect(self.begin("a", fingerprint_hex=stored), "replayed")
+        self.expect(self.look("a", fingerprint_hex=stored), "replayed")
+        self.assertEqual(self.begin("a", fingerprint_hex="00").problem, (422, "key-reused"))
+        for members in ({"fingerprint_hex": ""}, {"fingerprint_hex": "0"}, {"fingerprint_hex": "zz"}, {"fingerprint_hex": "00" * 65},
+                        {"fingerprint_hex": "00", "fingerprint": "x"}):
+            self.assertEqual(self.begin("b", **members).problem, (400, "bad-request"), members)
+
     def test_a_failure_is_replayed_unless_it_is_to_be_tried_again(self):
         claim = self.claim("a")
         self.expect(self.use(claim, "fail", {"code": "declined", "message": "no money", "result": "aGk=", "content_type": "text/plain"}), "recorded")
@@ -182,7 +229,7 @@ class Looks(ServeCase):
         writes = self.writes("a", "--scope", "orders")
         seen = self.expect(self.look("a"), "seen").json
         self.assertTrue(0 < seen.pop("retry_after_ms") <= LEASE_MS)
-        self.assertEqual(seen, {"answer": "seen", "standing": "running", "attempt": 1, "note": "half done"})
+        self.assertEqual(seen, {"answer": "seen", "standing": "running", "attempt": 1, "holder": "a client of once serve", "note": "half done"})
         self.assertEqual(self.writes("a", "--scope", "orders"), writes)
         self.expect(self.use(claim, "complete", b"\0\xff", "image/png"), "recorded")
         done = self.expect(self.look("a"), "replayed")
@@ -200,7 +247,8 @@ class Looks(ServeCase):
         self.edit("UPDATE records SET lease_until_ms = 1 WHERE key LIKE '%lapsed'")
         self.serve()
         for key, standing in (("released", "released"), ("held", "unknown"), ("lapsed", "lapsed")):
-            self.assertEqual(self.expect(self.look(key), "seen").json, {"answer": "seen", "standing": standing, "attempt": 1})
+            seen = self.expect(self.look(key), "seen").json
+            self.assertEqual((seen["standing"], seen["attempt"], seen.get("reason")), (standing, 1, "r" if key == "held" else None))
         self.assertEqual(self.expect(self.look("failed"), "failed").json["result"], "aGk=")
         self.assertEqual(self.record("lapsed")["attempt"], 1)
 

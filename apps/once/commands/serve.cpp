@@ -96,6 +96,8 @@ int serve(const ServeFlags& flags, const OnDemand* on_demand = nullptr) {
   EngineOptions options;
   options.store = access.store;
   options.offload = access.offload;
+  // What fits into a record is not dropped only because there is no other place.
+  if (!access.offload) options.policy.max_inline_bytes = usable_bytes(*access.store);
   options.holder = who() + ":" + std::to_string(getpid()) + " once serve";
   options.observer = [metrics, recent, log = service_log_observer(log_options(flags.log))](const Event& event) {
     metrics(event);

@@ -36,6 +36,7 @@
 #include "text/missing_value.hpp"
 #include "text/number.hpp"
 #include "text/percent.hpp"
+#include "text/rfc3339.hpp"
 #include "text/utf8.hpp"
 
 namespace once::cli {
@@ -70,12 +71,45 @@ http::Answer told(std::string_view answer, ordered_json members = ordered_json::
   return out;
 }
 
+// The word of a holder that tells whose call made the claim.
+constexpr std::string_view call_word = "request:";
+constexpr std::size_t call_tag_bytes = 32;
+
+// For other clients: without the host and process of a server, and without that word.
+std::string holder_for_people(const Record& record) {
+  constexpr std::string_view server = " once serve";  // As the holder of each server ends.
+  const std::size_t at = record.holder.find(server);
+  if (at == std::string::npos) return record.holder;
+  std::string_view rest = std::string_view(record.holder).substr(at + server.size());
+  const auto skip = [&](std::size_t bytes) { rest.remove_prefix(std::min(bytes, rest.size())); };
+  skip(1);
+  if (rest.starts_with(call_word)) skip(call_word.size() + call_tag_bytes + 1);
+  return rest.empty() ? "a client of once serve" : std::string(rest);
+}
+
+// What people want to know of a record that is in the way.
+ordered_json members_of(const Record& record, Time now) {
+  ordered_json members{{"attempt", record.attempt}, {"holder", holder_for_people(record)}};
+  if (record.state == State::unknown) members["reason"] = record.failure.message;
+  if (record.state == State::in_progress && record.expected_until != Time{}) {
+    members["expected_in_ms"] = (record.expected_until - now).count();
+  }
+  return members;
+}
+
 http::Answer lost(const Record* record) {
   const ordered_json members{{"state", record == nullptr ? "none" : to_string(record->state)}};
   return problem("claim-lost", 409, "The claim is lost",
                  "Its lease ended and another call took over, or an operator did. What the work has done is not "
                  "recorded: begin again to learn what is",
                  members);
+}
+
+// `record`: what a finish has stored. Null: nothing is.
+http::Answer recorded(const Record* record) {
+  ordered_json members{{"state", record == nullptr ? "none" : to_string(record->state)}};
+  if (record != nullptr && record->result.placement == Placement::dropped) members["result_kept"] = false;
+  return told("recorded", members);
 }
 
 http::Answer finished_otherwise(const Record& record) {
@@ -98,23 +132,34 @@ http::Answer ending() {
 
 // A stored result, as its bytes.
 http::Answer result_answer(std::string_view answer, const Record& record) {
+  const std::string holder = holder_for_people(record);
   if (record.result.placement == Placement::dropped) {
     return problem("answer-not-kept", 410, "The result was not kept",
-                   "The operation ran. Its result was too large, or had no room. It is not run again");
+                   "The operation ran. Its result was too large, or had no room. It is not run again",
+                   {{"size", record.result.size}, {"holder", holder}});
   }
   const std::string& type = record.result.content_type;
-  return {.status = 200,
-          .reason = {},
-          .headers = {{"Content-Type", type.empty() ? "application/octet-stream" : type},
-                      {"Cache-Control", "no-store"},
-                      {"X-Content-Type-Options", "nosniff"},
-                      {"Once-Answer", std::string(answer)},
-                      {"Once-Attempt", std::to_string(record.attempt)}},
-          .body = record.result.bytes};
+  http::Answer out{.status = 200,
+                   .reason = {},
+                   .headers = {{"Content-Type", type.empty() ? "application/octet-stream" : type},
+                               {"Cache-Control", "no-store"},
+                               {"X-Content-Type-Options", "nosniff"},
+                               {"Once-Answer", std::string(answer)},
+                               {"Once-Attempt", std::to_string(record.attempt)},
+                               {"Once-Finished-At", text::rfc3339(record.finished_at)}},
+                   .body = record.result.bytes};
+  if (!holder.empty()) {
+    const auto is_plain = [](char c) { return c > ' ' && c < 0x7f && c != '%'; };
+    out.headers.push_back({"Once-Holder", text::percent_encoded(holder, is_plain)});
+  }
+  return out;
 }
 
 http::Answer failure_answer(const Record& record) {
-  ordered_json members{{"code", record.failure.code}, {"message", record.failure.message}};
+  ordered_json members{{"code", record.failure.code},
+                       {"message", record.failure.message},
+                       {"holder", holder_for_people(record)},
+                       {"finished_at", text::rfc3339(record.finished_at)}};
   if (record.result.placement != Placement::dropped && !record.result.bytes.empty()) {
     members["result"] = text::encode_base64(record.result.bytes);
     members["content_type"] = record.result.content_type;
@@ -122,8 +167,9 @@ http::Answer failure_answer(const Record& record) {
   return told("failed", members);
 }
 
-http::Answer key_reused() {
-  return problem("key-reused", 422, "The key was used with another payload", "Each operation has a key of its own");
+http::Answer key_reused(const Record& record, Time now) {
+  return problem("key-reused", 422, "The key was used with another payload", "Each operation has a key of its own",
+                 {{"holder", holder_for_people(record)}, {"standing", to_string(operate::standing(record, now))}});
 }
 
 http::Answer unreadable(const Error& error) {
@@ -136,27 +182,27 @@ http::Answer store_failed(const Error& error) {
   return answer;
 }
 
-http::Answer begin_problem(const Begin& begin) {
+http::Answer begin_problem(const Begin& begin, Time now) {
   switch (begin.kind) {
     case Begin::Kind::replayed:
       return result_answer("replayed", *begin.record);
     case Begin::Kind::stored_failure:
       return failure_answer(*begin.record);
     case Begin::Kind::conflict: {
-      http::Answer answer =
-          problem("in-progress", 409, "Another call with this key is running",
-                  "Begin again after Retry-After, or wait for it with wait_ms",
-                  {{"retry_after_ms", begin.retry_after.count()}, {"attempt", begin.record->attempt}});
+      ordered_json members{{"retry_after_ms", begin.retry_after.count()}};
+      members.update(members_of(*begin.record, now));
+      http::Answer answer = problem("in-progress", 409, "Another call with this key is running",
+                                    "Begin again after Retry-After, or wait for it with wait_ms", members);
       const auto seconds = std::chrono::ceil<std::chrono::seconds>(begin.retry_after).count();
       answer.headers.push_back({"Retry-After", std::to_string(std::max<std::int64_t>(seconds, 1))});
       return answer;
     }
     case Begin::Kind::mismatch:
-      return key_reused();
+      return key_reused(*begin.record, now);
     case Begin::Kind::unknown:
       return problem("outcome-unknown", 409, "The operation began, and its outcome is not known",
                      "It is not run again until an operator, or the service, has said what became of it",
-                     {{"attempt", begin.record->attempt}});
+                     members_of(*begin.record, now));
     case Begin::Kind::claimed:
     case Begin::Kind::error:
       break;
@@ -200,10 +246,11 @@ std::optional<Op> op_from_string(std::string_view word) {
 // What a client asks of its claim.
 struct Asked {
   Op op = Op::renew;
-  Result result;     // complete, fail, step.
-  Failure failure;   // fail.
-  std::string text;  // release, hold: the reason. step: the name. renew: a note.
-  int tries = 0;     // How often the claim was taken up again for it.
+  bool is_failure = false;  // complete: the result tells of one, and is kept as long as failures are.
+  Result result;            // complete, fail, step.
+  Failure failure;          // fail.
+  std::string text;         // release, hold: the reason. step: the name. renew: a note.
+  int tries = 0;            // How often the claim was taken up again for it.
 
   // Two requests with one digest ask for the same.
   [[nodiscard]] std::string digest() const {
@@ -212,7 +259,7 @@ struct Asked {
          {&result.bytes, &result.content_type, &failure.code, &failure.message, &text}) {
       all += std::to_string(part->size()) + ":" + *part;
     }
-    return std::to_string(static_cast<int>(op)) + to_hex(sha256(all));
+    return std::to_string(static_cast<int>(op)) + (is_failure ? "f" : "") + to_hex(sha256(all));
   }
   // Writes of one name take turns: a step, or the finish.
   [[nodiscard]] std::string name() const { return op == Op::step ? text : std::string(); }
@@ -256,8 +303,7 @@ Asked read_asked(Op op, const http::Request& request) {
   return asked;
 }
 
-// The word of a holder that tells whose call made the claim.
-std::string word_of(const std::string& tag) { return "request:" + tag; }
+std::string word_of(const std::string& tag) { return std::string(call_word) + tag; }
 
 // As the record has it, behind the server's own.
 std::string holder_of(const ClaimId& id) {
@@ -282,9 +328,23 @@ Millis millis_of(Members& members, const char* name, Millis usual) {
   return Millis{static_cast<std::int64_t>(*number)};
 }
 
-Fingerprint fingerprint_of(const std::optional<std::string>& text, const std::optional<std::string>& json) {
-  if (text && json) throw wrong("'fingerprint' and 'payload_json' are one too many: both say what is compared");
-  if (text && text->empty()) throw wrong("'fingerprint' is empty: nothing would be compared. Leave it out to say so");
+// A number, or the word "never".
+Millis retention_of(Members& members, const char* name, Millis usual) {
+  if (!members.is_text(name)) return millis_of(members, name, usual);
+  if (members.text(name) != "never") throw wrong(std::string("'") + name + "' must be a whole number, or never");
+  return keep_forever;
+}
+
+// What is compared, in one of three forms: a text, JSON, or the record's own bytes.
+Fingerprint fingerprint_of(const std::optional<std::string>& text, const std::optional<std::string>& json,
+                           const std::optional<std::string>& hex) {
+  if ((text ? 1 : 0) + (json ? 1 : 0) + (hex ? 1 : 0) > 1) {
+    throw wrong("'fingerprint', 'payload_json' and 'fingerprint_hex' all say what is compared: give one of them");
+  }
+  if ((text && text->empty()) || (hex && hex->empty())) {
+    throw wrong("'fingerprint' is empty: nothing would be compared. Leave it out to say so");
+  }
+  if (hex) return Fingerprint(parse_hex(*hex, "'fingerprint_hex'"));
   if (json) return Fingerprint::of(keys::canonical_text(*json));
   return text ? Fingerprint::of(*text) : Fingerprint();
 }
@@ -327,9 +387,9 @@ Wanted read_wanted(const http::Request& request, const Engine& engine, Millis ma
   const EffectivePolicy usual = effective(engine.options().policy);
   Policy policy;
   policy.lease = millis_of(members, "lease_ms", usual.lease);
-  policy.retention = millis_of(members, "retention_ms", usual.retention);
+  policy.retention = retention_of(members, "retention_ms", usual.retention);
   if (members.has("failure_retention_ms")) {
-    policy.failure_retention = millis_of(members, "failure_retention_ms", Millis{0});
+    policy.failure_retention = retention_of(members, "failure_retention_ms", Millis{0});
   }
   if (members.has("expected_ms")) policy.expected = millis_of(members, "expected_ms", Millis{0});
   const Millis wait = millis_of(members, "wait_ms", Millis{0});
@@ -341,7 +401,8 @@ Wanted read_wanted(const http::Request& request, const Engine& engine, Millis ma
   if (members.flag("retry_failures")) policy.on_stored_failure = OnStoredFailure::execute;
   check(policy);
   Key key = key_of(scope, name);
-  const Fingerprint fingerprint = fingerprint_of(members.text("fingerprint"), members.text("payload_json"));
+  const Fingerprint fingerprint =
+      fingerprint_of(members.text("fingerprint"), members.text("payload_json"), members.text("fingerprint_hex"));
   Wanted wanted{.request = {.key = key, .fingerprint = fingerprint, .policy = policy},
                 .wait = wait,
                 .id = {.owner = {},
@@ -527,6 +588,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   // `open` null: `over` says why.
   using Taken = std::function<void(const OpenPtr& open, const Finish& over)>;
 
+  Time now() const { return operate::now(*engine_->options().store, *clock_); }
+
   // With the mutex locked.
   bool is_idle(Uptime now) const {
     return options_.idle > Millis{0} && replies_.empty() && open_.empty() && attaching_.empty() && beginning_ == 0 &&
@@ -552,6 +615,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       look(std::move(query), reply);
       return std::nullopt;
     }
+    const std::optional<std::string> kept_as = path.ends_with("/complete") ? query.take("kept_as") : std::nullopt;
+    if (kept_as && *kept_as != "failure") throw wrong("'kept_as' must be failure");
     query.end();
     if (path == "/v1/version") {
       if (!is_read(request)) return not_allowed("GET, HEAD");
@@ -604,7 +669,9 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     if (*op != Op::complete && !request.body.empty()) {
       if (auto refused = refuse_other_than_json(request)) return refused;
     }
-    use(ClaimId::from_text(digits, reply->client.tenant), read_asked(*op, request), reply);
+    Asked asked = read_asked(*op, request);
+    asked.is_failure = kept_as.has_value();
+    use(ClaimId::from_text(digits, reply->client.tenant), std::move(asked), reply);
     return std::nullopt;
   }
 
@@ -695,7 +762,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     const std::string scope = query.take("scope").value_or("");
     const std::string name = key_name(query.take("key"));
     auto attempt = std::make_shared<Attempt>();
-    attempt->fingerprint = fingerprint_of(query.take("fingerprint"), query.take("payload_json"));
+    attempt->fingerprint =
+        fingerprint_of(query.take("fingerprint"), query.take("payload_json"), query.take("fingerprint_hex"));
     query.end();
     attempt->key = with_tenant(key_of(scope, name), reply->client.tenant).stored();
     engine_->options().random->fill(attempt->owner.bytes);  // No record's.
@@ -708,15 +776,16 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   void looked(const Attempt& attempt, std::shared_ptr<const Record> record, const ReplyPtr& reply) {
     const EngineOptions& options = engine_->options();
     if (record != nullptr && is_sealed(*record)) return give(reply, store_failed(sealed_error(*record)));
-    const Time now = operate::now(*options.store, *clock_);
+    const Time now = this->now();
     const bool is_open = record != nullptr && record->state == State::in_progress;
     const Decision decision = decide(record.get(), attempt, effective(options.policy), now);
     if (record == nullptr || is_expired(record->expires_at, now)) {
       return give(reply, problem("no-record", 404, "Nothing is stored for this key", "The next call would run"));
     }
-    if (decision.verdict == Verdict::mismatch) return give(reply, key_reused());
+    if (decision.verdict == Verdict::mismatch) return give(reply, key_reused(*record, now));
     if (is_open || decision.verdict == Verdict::unknown) {
-      ordered_json members{{"standing", to_string(operate::standing(*record, now))}, {"attempt", record->attempt}};
+      ordered_json members{{"standing", to_string(operate::standing(*record, now))}};
+      members.update(members_of(*record, now));
       if (decision.verdict == Verdict::conflict) members["retry_after_ms"] = decision.retry_after.count();
       if (is_open && !record->note.empty()) members["note"] = record->note;
       return give(reply, told("seen", members));
@@ -798,7 +867,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     } catch (const Exception& error) {
       Begin failed;
       failed.error = error.error();
-      answer_all(*beginning, begin_problem(failed));
+      answer_all(*beginning, begin_problem(failed, now()));
     }
   }
 
@@ -818,7 +887,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       });
     }
     if (is_conflict && !beginning->waits && wanted.wait > Millis{0}) return start(beginning, wanted.wait);
-    answer_all(*beginning, begin_problem(begin));
+    answer_all(*beginning, begin_problem(begin, now()));
   }
 
   // With the mutex locked. Who waits, and that the claim is theirs.
@@ -902,15 +971,11 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
 
   proxy::OperatorsAnswer claimed_answer(const OpenPtr& open, Verdict verdict, const std::vector<std::string>& derive) {
     const Record record = open->claim.record();
-    ordered_json json{{"claim", open->id.text()},
-                      {"stored_key_hex", to_hex(open->claim.key())},
-                      {"verdict", to_string(verdict)},
-                      {"attempt", open->claim.attempt()},
-                      {"token", open->claim.token()},
-                      {"lease_ms", open->id.lease.count()},
-                      {"valid_for_ms", valid_for(*open).count()},
-                      {"steps", ordered_json::object()},
-                      {"derived_keys", ordered_json::object()}};
+    ordered_json json{{"claim", open->id.text()},           {"stored_key_hex", to_hex(open->claim.key())},
+                      {"verdict", to_string(verdict)},      {"attempt", open->claim.attempt()},
+                      {"token", open->claim.token()},       {"on_lapse", to_string(record.on_lapse)},
+                      {"lease_ms", open->id.lease.count()}, {"valid_for_ms", valid_for(*open).count()},
+                      {"steps", ordered_json::object()},    {"derived_keys", ordered_json::object()}};
     ordered_json& steps = json["steps"];
     for (const Step& step : record.steps) steps[step.name] = text::encode_base64(step.result);
     for (const std::string& name : derive) json["derived_keys"][name] = open->claim.derived_key(name);
@@ -1117,11 +1182,15 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     return waiting;
   }
 
+  http::Answer step_recorded(const Open& open) const {
+    return told("recorded", {{"valid_for_ms", valid_for(open).count()}});
+  }
+
   void step(const OpenPtr& open, const Asked& asked, const ReplyPtr& reply) {
     if (!is_first(open, asked, reply)) return;
     if (const auto kept = open->claim.step(asked.text)) {
       const http::Answer answer = *kept == asked.result.bytes
-                                      ? told("recorded")
+                                      ? step_recorded(*open)
                                       : problem("already-finished", 409, "The step was finished already, and otherwise",
                                                 "A step's name is used once: its first result counts");
       for (const ReplyPtr& one : end_writing(open, asked.name(), false)) give(one, answer);
@@ -1135,7 +1204,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     write(open, asked, [&](FinishDone done) {
       switch (asked.op) {
         case Op::complete:
-          return open->claim.complete(asked.result, std::move(done));
+          return asked.is_failure ? open->claim.complete_as_failure(asked.result, std::move(done))
+                                  : open->claim.complete(asked.result, std::move(done));
         case Op::fail:
           return open->claim.fail(asked.failure, asked.result, std::move(done));
         case Op::release:
@@ -1171,7 +1241,10 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       return again(open, asked, waiting);  // Another handle of the same claim has written.
     }
     // Also what another handle of the same claim has finished.
-    for (const ReplyPtr& one : waiting) give(one, finish_answer(asked, open->id.owner, finish));
+    const bool is_kept_step = is_step && finish.kind == Finish::Kind::recorded;
+    for (const ReplyPtr& one : waiting) {
+      give(one, is_kept_step ? step_recorded(*open) : finish_answer(asked, open->id.owner, finish));
+    }
     if (is_step && is_late) {  // Its client lives: the claim is renewed as before.
       take_up(open->id, [self = shared_from_this()](const OpenPtr& taken, const Finish&) {
         if (taken) self->done_with(taken);
@@ -1180,7 +1253,7 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
   }
 
   static http::Answer finish_answer(const Asked& asked, const Owner& owner, const Finish& finish) {
-    if (finish.kind == Finish::Kind::recorded) return told("recorded");
+    if (finish.kind == Finish::Kind::recorded) return recorded(finish.record.get());
     Finish over = finish;
     if (over.kind == Finish::Kind::superseded && over.record->owner == owner) over.kind = Finish::Kind::recorded;
     return over_answer(asked, owner, over);
@@ -1191,13 +1264,13 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
     const Record* const record = over.record.get();
     switch (over.kind) {
       case Finish::Kind::recorded:
-        return is_as_asked(*record, asked) ? told("recorded") : finished_otherwise(*record);
+        return is_as_asked(*record, asked) ? recorded(record) : finished_otherwise(*record);
       case Finish::Kind::superseded:
         return result_answer("superseded", *record);
       case Finish::Kind::lost:
         if (!over.error.message.empty()) break;  // What is stored could not be read.
-        if (record != nullptr && record->owner == owner && is_as_asked(*record, asked)) return told("recorded");
-        if (record == nullptr && asked.op == Op::release) return told("recorded");
+        if (record != nullptr && record->owner == owner && is_as_asked(*record, asked)) return recorded(record);
+        if (record == nullptr && asked.op == Op::release) return recorded(nullptr);
         if (is_still_of(record, owner)) {
           return not_recorded({ErrorKind::unavailable, "another server, or another request, has the claim too"});
         }
