@@ -19,7 +19,8 @@
 
 namespace once {
 
-class StoreGate;  // once/gate.hpp
+class StoreGate;     // once/gate.hpp
+class ClaimsServer;  // src/core/claims_server.hpp
 
 namespace stores {
 struct SqlStatement;  // once/stores/sql.hpp
@@ -223,6 +224,10 @@ class Store {
   // The store's gate, for moving its records to another store or from one. It lives as long as the store. Null: records
   // cannot be moved while programs use the store.
   [[nodiscard]] virtual StoreGate* gate() noexcept { return nullptr; }
+
+  // The server that claims in this store, so that nothing else can write it: once/stores/server.hpp. It lives as long
+  // as the store. Null: the engine claims.
+  [[nodiscard]] virtual ClaimsServer* claims_server() noexcept { return nullptr; }
 };
 
 // The store under all wraps.

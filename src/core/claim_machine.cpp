@@ -306,6 +306,8 @@ std::optional<ClaimMachine::Transmit> ClaimMachine::transmit(const Moment& momen
   }
   std::optional<Transmit> transmitted(std::in_place);
   Transmit& out = *transmitted;
+  out.op = current_->op;
+  out.is_failure = current_->is_failure;
   out.next = sent_.next;
   out.seen = {.owner = record_->owner, .revision = record_->revision, .place = place_};
   out.removes = is_removal(*out.next);
@@ -390,7 +392,7 @@ bool ClaimMachine::looks_at_time(const Answer& answer) const noexcept {
   return answer.status != AnswerStatus::done || !current_ || !is_finish(current_->op) || current_->op == Op::fence;
 }
 
-void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out) {
+void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out, std::optional<Uptime> until) {
   Sent sent = std::exchange(sent_, {});
   if (ended_ && current_->op == Op::renew) return current_.reset();  // The handed-out finish has ended.
   // After a failed try the write needs its result again.
@@ -400,7 +402,8 @@ void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out)
   if (answer.status != AnswerStatus::done && !doubtful_.next) may_be_stored_.push_back(sent.next->revision);
   switch (answer.status) {
     case AnswerStatus::done:
-      return on_written(std::move(sent), answer.place, moment, out);
+      if (answer.record != nullptr) sent.next = std::move(answer.record);  // As a server has stored it.
+      return on_written(std::move(sent), answer.place, moment, until, out);
     case AnswerStatus::refused:
       return on_refused(std::move(answer.record), answer.place, std::move(sent), moment, out);
     case AnswerStatus::failed:
@@ -408,7 +411,8 @@ void ClaimMachine::answered(Answer&& answer, const Moment& moment, Actions& out)
   }
 }
 
-void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& moment, Actions& out) {
+void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& moment, std::optional<Uptime> until,
+                              Actions& out) {
   const Op op = current_->op;
   const bool removed = is_removal(*sent.next);
   forget_written(*sent.next);
@@ -422,11 +426,17 @@ void ClaimMachine::on_written(Sent&& sent, std::uint64_t place, const Moment& mo
     out.add(Ended{.record = record, .gone = removed, .done = std::move(current_->done)});
     return current_.reset();
   }
-  if (!policy_.fixed_lease) trust(sent, moment);
+  if (until) {
+    trusted_until_ = *until;
+  } else if (!policy_.fixed_lease) {
+    trust(sent, moment);
+  }
   overdue_ = overdue_ && moment.uptime >= trusted_until_;
   if (op == Op::fence) return tell_declined(std::move(current_->together->declined), moment, out);
-  // Its answer may have shown that the lease ends before the next renewal.
-  const Uptime next = sent.counted_at + renew_interval();
+  // Its answer may have shown that the lease ends before the next renewal. A server whose own renewals fail says so by
+  // a time that becomes shorter: it is asked again while there is some left.
+  const Uptime next =
+      sent.counted_at + (until ? std::min(renew_interval(), (*until - sent.counted_at) / 2) : renew_interval());
   out.add(BeatAt{!heartbeats() ? trusted_until_ : overdue_ ? next : std::min(next, trusted_until_)});
   tell(notice_of(op), sent.at, out);
   end_write({}, out);
@@ -483,13 +493,14 @@ void ClaimMachine::settle_doubts() noexcept {
 
 void ClaimMachine::on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out) {
   const bool removes = is_removal(*sent.next);
-  if (seen == nullptr && removes) return on_written(std::move(sent), place, moment, out);  // Removed, as wanted.
+  if (seen == nullptr && removes)
+    return on_written(std::move(sent), place, moment, std::nullopt, out);  // Removed, as wanted.
   // Or an earlier try, which had more bytes: see leave_out_more().
   const bool earlier = seen != nullptr && seen->state != State::in_progress && seen->state == sent.next->state &&
                        std::ranges::find(may_be_stored_, seen->revision) != may_be_stored_.end();
   if (seen != nullptr && (earlier || is_as_sent(*seen, *sent.next))) {
     sent.next = std::move(seen);
-    return on_written(std::move(sent), place, moment, out);
+    return on_written(std::move(sent), place, moment, std::nullopt, out);
   }
   const bool ours = seen != nullptr && seen->owner == attempt_.owner;
   if (ours && seen->state == State::in_progress && !is_released(*seen) && seen->revision != record_->revision &&

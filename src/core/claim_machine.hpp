@@ -61,8 +61,10 @@ class ClaimMachine {
     bool offloaded = false;              // The bytes at the result's location must be removed if the claim is lost.
     std::unique_ptr<Together> together;  // complete with a companion, and its fence.
   };
-  // A write for the store.
+  // A write for the store, or for the server that writes.
   struct Transmit {
+    Op op = Op::renew;
+    bool is_failure = false;  // As in Write.
     RecordPtr next;
     Seen seen;
     bool removes = false;
@@ -176,8 +178,9 @@ class ClaimMachine {
   void retry(std::uint64_t turn, Actions& out);  // For RetryAt.
   // For Send. Empty if it is no longer needed. `random`: bits of the new revision.
   [[nodiscard]] std::optional<Transmit> transmit(const Moment& moment, std::uint32_t random);
-  // The store's answer to it. `moment` is used only if looks_at_time().
-  void answered(Answer&& answer, const Moment& moment, Actions& out);
+  // The store's answer to it. `moment` is used only if looks_at_time(). `until`: after a renewal or a step, the claim
+  // is ours until then, as a server says that has its lease. Otherwise that follows from when it was sent.
+  void answered(Answer&& answer, const Moment& moment, Actions& out, std::optional<Uptime> until = std::nullopt);
   [[nodiscard]] bool looks_at_time(const Answer& answer) const noexcept;
 
   // The user's own transaction writes the finish, conditional on the owner. The claim is renewed until handed_back()
@@ -262,7 +265,7 @@ class ClaimMachine {
   void start(Write&& write, Actions& out);
   void pump(Actions& out);  // Starts the next write if none is running.
   void drop_current(Actions& out);
-  void on_written(Sent&& sent, std::uint64_t place, const Moment& moment, Actions& out);
+  void on_written(Sent&& sent, std::uint64_t place, const Moment& moment, std::optional<Uptime> until, Actions& out);
   void on_refused(RecordPtr seen, std::uint64_t place, Sent&& sent, const Moment& moment, Actions& out);
   void on_failed(Answer&& answer, Sent&& sent, const Moment& moment, Actions& out);
   void on_declined(Error error, const Moment& moment, Actions& out);

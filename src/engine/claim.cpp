@@ -41,7 +41,8 @@ const std::string& Claim::key() const noexcept { return state_->key(); }
 std::uint32_t Claim::attempt() const noexcept { return state_->number; }
 std::uint64_t Claim::token() const noexcept { return state_->token; }
 Owner Claim::owner() const noexcept { return state_->attempt->owner; }
-std::string Claim::derived_key(std::string_view name) const { return once::derived_key(state_->key(), name); }
+// Of the stored key, to which a server may have added the tenant.
+std::string Claim::derived_key(std::string_view name) const { return once::derived_key(state_->record()->key, name); }
 TraceContext Claim::trace() const {
   const CallTrace* const trace = state_->attempt->trace.get();
   return trace == nullptr ? TraceContext() : TraceContext{trace->work, trace->state};

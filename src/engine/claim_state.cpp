@@ -52,11 +52,12 @@ EventKind event_of(ClaimMachine::Notice notice) noexcept {
 
 ClaimState::ClaimState(std::shared_ptr<EngineCore>&& core, std::shared_ptr<const EngineAttempt>&& its_attempt,
                        RecordPtr&& record, std::uint64_t place, Uptime leased_at, Uptime claimed_at,
-                       Uptime trusted_until)
+                       Uptime trusted_until, std::shared_ptr<ServerClaim> at_server)
     : attempt(std::move(its_attempt)),
       token(record->token),
       number(record->attempt),
       core_(std::move(core)),
+      at_server_(std::move(at_server)),
       machine_(*attempt, attempt->policy,
                {.max_record_bytes = core_->capabilities.max_record_bytes,
                 .is_observed = static_cast<bool>(core_->options.observer)},
@@ -265,11 +266,11 @@ void ClaimState::enqueue(std::unique_lock<WordLock> lock, Write&& write, Result&
   carry_out(std::move(lock), out);
 }
 
-void ClaimState::on_answer(Answer&& answer, Uptime sent) {
+void ClaimState::on_answer(Answer&& answer, Uptime sent, std::optional<Uptime> until) {
   core_->learn(answer, sent);
   on([&](Actions& out) {
     const Moment moment = machine_.looks_at_time(answer) ? core_->moment() : Moment();
-    machine_.answered(std::move(answer), moment, out);
+    machine_.answered(std::move(answer), moment, out, until);
   });
 }
 
@@ -287,6 +288,12 @@ void ClaimState::transmit(std::unique_lock<WordLock> lock) {
   auto write = machine_.transmit(moment, core_->stamp(moment.now).random);
   lock.unlock();
   if (!write) return;
+  if (at_server_) {
+    return at_server_->write(std::move(*write),
+                             [self = shared_from_this(), sent = moment.uptime](ServerClaim::Written&& written) {
+                               self->on_answer(std::move(written.answer), sent, written.until);
+                             });
+  }
   Done done = [self = shared_from_this(), sent = moment.uptime](Answer&& answer) {
     self->on_answer(std::move(answer), sent);
   };
@@ -348,9 +355,11 @@ void ClaimState::act(ClaimMachine::LookUp&& look) {
 }
 
 void ClaimState::act(ClaimMachine::Read&&) {
-  core_->options.store->get(key(), [self = shared_from_this()](Answer&& answer) {
+  Done done = [self = shared_from_this()](Answer&& answer) {
     self->on([&](Actions& out) { self->machine_.read(std::move(answer), out); });
-  });
+  };
+  if (at_server_) return at_server_->read(std::move(done));
+  core_->options.store->get(key(), std::move(done));
 }
 
 void ClaimState::act(ClaimMachine::Discard&& discard) {

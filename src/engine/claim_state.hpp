@@ -17,6 +17,7 @@
 #include <once/store.hpp>
 
 #include "core/claim_machine.hpp"
+#include "core/claims_server.hpp"
 #include "engine/engine_attempt.hpp"
 #include "engine/heartbeats.hpp"
 #include "platform/word_lock.hpp"
@@ -40,9 +41,10 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   using Together = ClaimMachine::Together;
   using Write = ClaimMachine::Write;
 
-  // The times: as for ClaimMachine.
+  // The times: as for ClaimMachine. `at_server`: what its writes go to, in place of the store.
   ClaimState(std::shared_ptr<EngineCore>&& core, std::shared_ptr<const EngineAttempt>&& attempt, RecordPtr&& record,
-             std::uint64_t place, Uptime leased_at, Uptime claimed_at, Uptime trusted_until);
+             std::uint64_t place, Uptime leased_at, Uptime claimed_at, Uptime trusted_until,
+             std::shared_ptr<ServerClaim> at_server = nullptr);
   ClaimState(const ClaimState&) = delete;
   ClaimState& operator=(const ClaimState&) = delete;
   ~ClaimState();
@@ -104,7 +106,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void on(Event&& event);
   void carry_out(std::unique_lock<WordLock> lock, Actions& actions);
   void transmit(std::unique_lock<WordLock> lock);
-  void on_answer(Answer&& answer, Uptime sent);
+  void on_answer(Answer&& answer, Uptime sent, std::optional<Uptime> until = std::nullopt);
   void act(ClaimMachine::Send&&);
   void act(ClaimMachine::RetryAt&& retry);
   void act(ClaimMachine::DropRetry&& drop);
@@ -118,6 +120,7 @@ class ClaimState : public std::enable_shared_from_this<ClaimState> {
   void act(ClaimMachine::Ended&& ended);
 
   const std::shared_ptr<EngineCore> core_;
+  const std::shared_ptr<ServerClaim> at_server_;  // Null: its writes go to the store.
 
   mutable WordLock mutex_;
   ClaimMachine machine_;

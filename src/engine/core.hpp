@@ -53,6 +53,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   // deadline. Throws Exception(misuse) for a policy out of range, and NoTimeLeft. Call it once for each request, before
   // the thread waits.
   [[nodiscard]] EffectivePolicy take_in(Request& request) const;
+  // The same for Engine::attach(). Also throws what Timers::make_ready() throws.
+  [[nodiscard]] EffectivePolicy ready_to_attach(Request& request) const;
 
   // Reports that work of `operation` runs without a claim: to the observer each time, otherwise to standard error.
   // There it is once for each operation, or each time if protection is switched off.
@@ -83,6 +85,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   const KeyScope key_scope;            // EngineOptions::scope.
   const EffectivePolicy usual_policy;  // For requests without a policy.
   const Capabilities capabilities;
+  ClaimsServer* const server;  // Null: this engine claims.
   Heartbeats heartbeats;
   Cache cache;
   Flights flights;

@@ -33,9 +33,27 @@ namespace {
 
 constexpr Millis shortest_lease{10};  // Policy::lease
 
+// What only the program that writes the store can do.
+void refuse_at_server(const EffectivePolicy& policy, const Store& store) {
+  const auto refuse = [&](const std::string& what) { throw Exception(ErrorKind::misuse, store.name() + ": " + what); };
+  if (policy.keep_input) refuse("a server keeps no inputs: leave out keep_input, or open the server's own store");
+  if (policy.fixed_lease) refuse("a server renews its claims, so no lease is fixed: open the server's own store");
+}
+
+void prepare_for_server(EngineOptions& options) {
+  const Store& store = *options.store;
+  refuse_at_server(effective(options.policy), store);
+  if (options.offload != nullptr) {
+    throw Exception(ErrorKind::misuse, store.name() + ": large results are kept by the server: set no offload");
+  }
+  // The server decides what is too large for a record.
+  if (!options.policy.max_inline_bytes) options.policy.max_inline_bytes = store.capabilities().max_record_bytes;
+}
+
 EngineOptions with_defaults(EngineOptions options) {
   if (options.store == nullptr) throw Exception(ErrorKind::misuse, "an engine needs a store: set EngineOptions::store");
   check(options.policy);
+  if (options.store->claims_server() != nullptr) prepare_for_server(options);
   if (options.offload != nullptr && options.store->capabilities().seals && !options.offload->seals()) {
     throw Exception(ErrorKind::misuse,
                     "the store is sealed, and large results would be kept in the clear: seal the offload too, by "
@@ -198,6 +216,7 @@ EngineCore::EngineCore(EngineOptions engine_options)
       key_scope(options.scope),
       usual_policy(effective(options.policy)),
       capabilities(options.store->capabilities()),
+      server(options.store->claims_server()),
       heartbeats(*this),
       cache(options.cache_records, options.cache_bytes),
       flights(*this) {
@@ -254,16 +273,19 @@ EffectivePolicy EngineCore::take_in(Request& request) const {
   EffectivePolicy policy = request.policy ? effective(fill_in(*request.policy, options.policy)) : usual_policy;
   const InvocationFacts facts = WithinInvocation::current();
   add_tenant(request.key, facts.tenant);
-  if (facts.deadline == never) return policy;
-  const Time now = options.clock->now();
-  const Millis left = facts.deadline > now ? facts.deadline - now : Millis{0};
-  if (left < shortest_lease) {
-    throw NoTimeLeft(ErrorKind::unavailable,
-                     "the invocation's deadline leaves no time for '" + request.key.scope() +
-                         "', and nothing was run: retry, or give the function a longer timeout",
-                     nullptr);
+  if (facts.deadline != never) {
+    const Time now = options.clock->now();
+    const Millis left = facts.deadline > now ? facts.deadline - now : Millis{0};
+    if (left < shortest_lease) {
+      throw NoTimeLeft(ErrorKind::unavailable,
+                       "the invocation's deadline leaves no time for '" + request.key.scope() +
+                           "', and nothing was run: retry, or give the function a longer timeout",
+                       nullptr);
+    }
+    policy = ending_within(policy, left);
   }
-  return ending_within(policy, left);
+  if (server != nullptr) refuse_at_server(policy, *options.store);
+  return policy;
 }
 
 std::shared_ptr<const CallTrace> EngineCore::trace_of(const TracePtr& caller) const {
@@ -338,7 +360,18 @@ void EngineCore::begin(std::shared_ptr<EngineAttempt>&& attempt, Callback<void(B
   caller.wait_until = caller.since + policy.wait;
   caller.attempt = std::move(attempt);
   if (*options.disabled) tell_unprotected(scope_of(caller.attempt->key), caller.attempt->key);
+  if (server != nullptr) return flights.begin_at(*server, std::move(caller));
   flights.join(std::move(caller));
+}
+
+EffectivePolicy EngineCore::ready_to_attach(Request& request) const {
+  if (server != nullptr) {
+    throw Exception(ErrorKind::misuse,
+                    options.store->name() + ": a server takes up its claims itself, so there is nothing to attach to");
+  }
+  const EffectivePolicy policy = take_in(request);
+  options.timers->make_ready();
+  return policy;
 }
 
 void EngineCore::fetch(std::shared_ptr<const Record> record, Fetched done) {
@@ -413,14 +446,12 @@ Begin Engine::begin(Request request) {
 Begin Engine::begin(std::string_view key, std::string_view payload) { return begin(request(key, payload)); }
 
 void Engine::attach(Request request, Owner owner, Callback<void(Attached&&)> done) {
-  const EffectivePolicy policy = core_->take_in(request);
-  core_->options.timers->make_ready();
+  const EffectivePolicy policy = core_->ready_to_attach(request);
   core_->flights.attach(core_->attaching(std::move(request), owner, policy), std::move(done));
 }
 
 Attached Engine::attach(Request request, Owner owner) {
-  const EffectivePolicy policy = core_->take_in(request);
-  core_->options.timers->make_ready();
+  const EffectivePolicy policy = core_->ready_to_attach(request);
   return wait_for<Attached>([&](Callback<void(Attached&&)>&& done) {
     core_->flights.attach(core_->attaching(std::move(request), owner, policy), std::move(done));
   });
@@ -524,6 +555,7 @@ std::uint32_t Context::attempt() const noexcept { return claim_ == nullptr ? 1 :
 std::uint64_t Context::token() const noexcept { return claim_ == nullptr ? 0 : claim_->token(); }
 
 std::string Context::derived_key(std::string_view name) const {
+  if (claim_ != nullptr) return claim_->derived_key(name);
   if (key_ != nullptr) return once::derived_key(*key_, name);
   return once::derived_key(core_.new_owner().hex(), name);
 }

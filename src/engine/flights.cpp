@@ -193,6 +193,50 @@ void Flights::on_end(Flight* flight, Conversation::End&& end) {
   if (!replies.empty()) reply(std::move(replies));
 }
 
+void Flights::begin_at(ClaimsServer& server, Caller&& caller) {
+  caller.led = true;
+  const auto kept = std::make_shared<Caller>(std::move(caller));
+  const EffectivePolicy& policy = kept->attempt->policy;
+  const Millis wait = policy.on_conflict == OnConflict::wait ? policy.wait : Millis{0};
+  server.begin(*kept->attempt, policy, wait,
+               [this, core = core_.shared_from_this(), kept](ClaimsServer::Begun&& begun) {
+                 begun_at_server(std::move(*kept), std::move(begun));
+               });
+}
+
+void Flights::begun_at_server(Caller&& caller, ClaimsServer::Begun&& begun) {
+  Begin begin;
+  if (begun.claim != nullptr) {
+    caller.attempt->owner = begun.record->owner;
+    auto state = std::make_shared<ClaimState>(core_.shared_from_this(), caller.attempt, std::move(begun.record), 0,
+                                              begun.sent, core_.uptime(), begun.until, std::move(begun.claim));
+    core_.heartbeats.schedule(add_without_flight(*state));
+    begin.kind = Begin::Kind::claimed;
+    begin.claim = Claim(std::move(state));
+    begin.verdict = begun.decision.verdict;
+  } else if (begun.record != nullptr) {
+    begin = begin_of(begun.decision, std::move(begun.record));
+  } else {
+    core_.tell({.kind = EventKind::store_error,
+                .key = caller.attempt->key,
+                .trace = caller.attempt->trace.get(),
+                .error = &begun.error});
+    begin.error = std::move(begun.error);
+    begin.is_unreadable = begun.is_unreadable;
+  }
+  reply(std::move(caller), std::move(begin));
+}
+
+Uptime Flights::add_without_flight(ClaimState& claim) {
+  const HashedKey name(claim.attempt->flight());
+  claim.flight_hash = name.hash;
+  const Uptime due = claim.first_beat();
+  Shard& shard = shard_of(name);
+  const std::lock_guard lock(shard.mutex);
+  shard.claims.add(claim, due);
+  return due;
+}
+
 void Flights::attach(std::shared_ptr<EngineAttempt> attempt, Callback<void(Attached&&)> done) {
   auto call = std::make_shared<Attaching>(Attaching{std::move(attempt), std::move(done), core_.uptime()});
   EngineAttempt& its = *call->attempt;
@@ -219,14 +263,12 @@ void Flights::attached(Attaching& call, Conversation::End&& end) {
     call.attempt->fingerprint = end.record->fingerprint;
   }
   std::shared_ptr<ClaimState> state = claimed(end, call.attempt);
-  const HashedKey name(state->attempt->flight());
-  state->flight_hash = name.hash;
-  const Uptime due = state->first_beat();
+  const Uptime due = add_without_flight(*state);
   {
+    const HashedKey name(state->attempt->flight(), state->flight_hash);
     Shard& shard = shard_of(name);
     std::shared_ptr<ClaimState> holder;  // As in join().
     std::unique_lock lock(shard.mutex);
-    shard.claims.add(*state, due);
     // A flight that another handle of the claim holds would answer from what that knows, until it learns of its loss.
     const auto flight = shard.flights.find(name);
     if (flight != shard.flights.end() && flight->second.phase == Phase::held) {

@@ -24,6 +24,7 @@
 #include <once/decide.hpp>
 #include <once/engine/engine.hpp>
 
+#include "core/claims_server.hpp"
 #include "engine/conversation.hpp"
 #include "engine/engine_attempt.hpp"
 #include "engine/heartbeats.hpp"
@@ -63,6 +64,8 @@ class Flights {
   // The local cache's answer. Empty: call join().
   [[nodiscard]] std::optional<Begin> cached(const Request& request, const EffectivePolicy& policy);
   void join(Caller&& caller);
+  // As join(), where a server claims. It lets its callers wait, so they have no flight here.
+  void begin_at(ClaimsServer& server, Caller&& caller);
   // Engine::attach(): a conversation of its own, whose claim has no flight.
   void attach(std::shared_ptr<EngineAttempt> attempt, Callback<void(Attached&&)> done);
 
@@ -146,6 +149,9 @@ class Flights {
     Callback<void(Attached&&)> done;
     Uptime since{};
   };
+  void begun_at_server(Caller&& caller, ClaimsServer::Begun&& begun);
+  // Its heartbeats begin. Returns the first one's time.
+  Uptime add_without_flight(ClaimState& claim);
   void attached(Attaching& call, Conversation::End&& end);
   // What is stored now is not the caller's claim.
   void not_attached(Attaching&& call, std::shared_ptr<const Record> record);
