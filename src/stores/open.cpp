@@ -17,6 +17,7 @@
 #include <once/seal_kms.hpp>
 
 #include "stores/open_aws.hpp"
+#include "stores/open_server.hpp"
 #endif
 #if ONCE_POSTGRESQL
 #include "stores/open_postgresql.hpp"
@@ -88,11 +89,12 @@ std::string names(const auto& schemes) {
   return out;
 }
 
-auto open_with(const auto& schemes, Url& url) {
+// `others`: what is opened elsewhere.
+auto open_with(const auto& schemes, Url& url, std::string_view others = {}) {
   for (const auto& scheme : schemes) {
     if (scheme.name == url.scheme()) return scheme.open(url);
   }
-  url.refuse("unknown scheme '" + url.scheme() + "'; this build knows " + names(schemes));
+  url.refuse("unknown scheme '" + url.scheme() + "'; this build knows " + names(schemes).append(others));
 }
 
 struct Sealing {
@@ -192,7 +194,7 @@ std::unique_ptr<Store> open_sealed_store(Url& url, Sealing sealing) {
                                                   "path");
     }
   } else {
-    store = open_with(stores_by_scheme, url);
+    store = open_with(stores_by_scheme, url, ONCE_AWS ? ", once:" : "");
   }
   if (sealing.keys.empty()) return store;
   return seal(std::move(store), std::move(sealing.keys), sealing.writes, sealing.reads);
@@ -207,6 +209,9 @@ std::shared_ptr<Offload> open_sealed_offload(Url& url, Sealing sealing) {
 }  // namespace
 
 std::unique_ptr<Store> open_store(std::string_view text) {
+#if ONCE_AWS
+  if (stores::is_server_url(text)) return stores::open_server(text);
+#endif
   Url url(text);
   if (url.take_text("offload")) url.refuse("offload= names a second place: open_backend() opens both");
   Sealing sealing = take_sealing(url, Of::store);
@@ -220,9 +225,15 @@ std::shared_ptr<Offload> open_offload(std::string_view text) {
 }
 
 Backend open_backend(std::string_view text) {
+  Backend backend;
+#if ONCE_AWS
+  if (stores::is_server_url(text)) {
+    backend.store = stores::open_server(text);
+    return backend;
+  }
+#endif
   Url url(text);
   const auto offload = url.take_text("offload");
-  Backend backend;
   const Sealing sealing = take_sealing(url, Of::store);
   backend.seal_keys = sealing.keys;
   backend.seal_writes = sealing.writes;

@@ -69,10 +69,18 @@ namespace once {
 //                              seal=, seal_command=, read_clear=, write_clear= or offload=: those of the first count
 //                              for both stores
 //
+// once:///run/once.sock, once://HOST:PORT and once+STORE, such as once+sqlite:/var/lib/pay/once.db, name a `once serve`
+// that keeps the records (once/stores/server.hpp). The last one is started when it is needed. once:// takes, each the
+// option of ServerOptions with its name and its default,
+//
+//   timeout=10s  token_file=PATH  ca_file=PATH  cert_file=PATH  key_file=PATH  tls=0|1
+//
+// All but the first are for addresses. The parameters of once+STORE are the store's.
+//
 // %XX is a byte, in paths and values. escape_url() writes '%', '?', '#', '&' and unprintable bytes that way. A '#' must
 // be escaped. File paths have no "//": sqlite:///file is refused.
 //
-// A build without ONCE_AWS does not know dynamodb: and s3:. A build without ONCE_SQLITE does not know sqlite:,
+// A build without ONCE_AWS does not know dynamodb:, s3: and once:. A build without ONCE_SQLITE does not know sqlite:,
 // one without ONCE_POSTGRESQL does not know postgresql:.
 //
 // Throws Exception(misuse) for an unknown scheme, and for a parameter that is unknown, given twice or malformed. The
