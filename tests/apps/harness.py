@@ -17,6 +17,12 @@ import unittest
 
 PROGRAM = None
 DEADLINE_S = 60.0
+AT_SERVER = bool(os.environ.get("ONCE_TEST_SERVER"))  # Let a server claim, which is started on demand.
+
+
+def own_store(_reason):
+    """Of a test, or a class: it is of programs that open their store themselves."""
+    return lambda test: None if AT_SERVER else test
 
 
 def wait_until(condition, what, deadline_s=DEADLINE_S):
@@ -52,6 +58,10 @@ class Case(unittest.TestCase):
             subprocess.run([PROGRAM, "table", "create", "--store", self.store], check=True, stdout=subprocess.DEVNULL)
         self.env = dict(os.environ, ONCE_STORE=self.store, TMPDIR=str(self.dir))
         self.env.pop("XDG_STATE_HOME", None)
+        if AT_SERVER:  # It ends when the store's file is removed.
+            self.env["ONCE_STORE"] = f"once+{self.store}"
+            self.env["XDG_RUNTIME_DIR"] = str(self.dir / "run")
+            (self.dir / "run").mkdir(mode=0o700)
         # The thread sanitizer lets a program sleep for a second at its end, in case another thread is still at fault.
         self.env["TSAN_OPTIONS"] = f"{self.env.get('TSAN_OPTIONS', '')} atexit_sleep_ms=0".strip()
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import harness
 import metrics_page
-from harness import Case, wait_until
+from harness import Case, own_store, wait_until
 
 ALL_BYTES = bytes(range(256))
 
@@ -49,6 +49,7 @@ class Replay(Case):
                                   capture_output=True, text=True, check=True)
             self.assertEqual(done.stdout, f"done\n{ends}\n", done.stderr)
 
+    @own_store("a server sweeps")
     def test_expired_records_do_not_stay_where_nobody_sweeps(self):
         self.expect(self.once("run", "--key", "old", "--retention", "1ms", "--", "true"), 0)
         self.expect(self.once("run", "--key", "big", "--retention", "1ms", "--offload-limit", "4MiB", "--output-limit",
@@ -407,6 +408,7 @@ class Failures(Case):
         self.expect(self.once("run", "--key", "k", "--", "echo", "now"), 0, b"now\n")
 
 
+@own_store("it decides about records")
 class Reconcile(Case):
     """--reconcile: a command says what became of an unknown operation."""
 
@@ -606,6 +608,7 @@ class Identity(Case):
         self.expect(done, 0, b"")
         self.assertEqual(done.stderr, b"")
 
+    @own_store("switched off, no server is started that makes the file")
     def test_switched_off_every_call_runs_and_says_so(self):
         off = {**self.env, "ONCE_DISABLED": "1"}
         command = ["run", "--key", "k", "--", "sh", "-c", "echo x >>ran; echo ${ONCE_DISABLED-protected}"]
@@ -633,6 +636,7 @@ class Identity(Case):
         self.assertNotIn(b"secret", self.bytes_of_store())
         self.assertNotIn(b"input", self.once("show", "--key", "k").stdout)
 
+    @own_store("a server keeps no inputs")
     def test_the_command_line_is_kept_if_asked_for(self):
         self.expect(self.once("run", "--key", "k", "--keep-input", "args", "--", "true", "--order", 'a "b"', b"\xff"), 0)
         self.assertEqual(self.show("k")["input"], '["true","--order","a \\"b\\"","\ufffd"]')
@@ -644,6 +648,7 @@ class Identity(Case):
         self.expect(self.once("run", "--key", "l", "--keep-input", "yes", "--", "true"), 64, b"")
         self.expect(self.once("run", "--key", "l", "--keep-input", "stdin", "--", "true"), 64, b"", b"--fingerprint args,stdin")
 
+    @own_store("a server keeps no inputs")
     def test_standard_input_is_kept_if_asked_for_without_what_is_left_out(self):
         keep = ["--fingerprint", "stdin", "--keep-input", "stdin"]
         without = [*keep, "--input-without", "card.number", "--input-without", "items[*].pin"]
@@ -666,6 +671,7 @@ class Identity(Case):
                     64, b"", b"does not say where a field stands")
         self.assertFalse(self.path("ran").exists())
 
+    @own_store("a server keeps no inputs")
     def test_a_long_input_is_cut_and_its_size_told(self):
         keep = ["--fingerprint", "stdin", "--keep-input", "stdin"]
         self.expect(self.once("run", "--key", "k", *keep, "--", "wc", "-c", input=b"x" * 300_000), 0, b"300000\n")
@@ -678,6 +684,7 @@ class Identity(Case):
         self.assertEqual((len(record["input"]), record["input"][:40]), (65536, '{"pin":"(left out)","after":"yyyyyyyyyyy'))
         self.assertNotIn(b"secret", self.bytes_of_store())
 
+    @own_store("a server keeps no inputs")
     def test_a_takeover_keeps_no_input_that_it_did_not_ask_for(self):
         self.expect(self.once("run", "--key", "k", "--keep-input", "args", "--on-failure", "release", "--on-lapse", "hold",
                               "--", "sh", "-c", "exit 3 # secret-word"), 3)
@@ -688,6 +695,7 @@ class Identity(Case):
     def test_standard_input_is_passed_through_untouched_otherwise(self):
         self.expect(self.once("run", "--key", "k", "--", "cat", input=b"hello"), 0, b"hello")
 
+    @own_store("a server takes text")
     def test_keys_of_any_bytes(self):
         for name, key in (("hex", b"a\0b\nc"), ("file", b"\n\x01\xff\0")):
             with self.subTest(name=name):
@@ -828,6 +836,7 @@ class StoreDown(Case):
                 self.assertIn(b"Nothing was run", done.stderr)
                 self.assertFalse(self.path("ran").exists())
 
+    @own_store("a server notices that its file was replaced")
     def test_a_file_damaged_underneath(self):
         self.expect(self.once("run", "--key", "first", "--", "true"), 0)
         database = self.path("once.db")
@@ -850,6 +859,7 @@ class StoreDown(Case):
         self.expect(self.once("run", "--store", "redis:x", "--key", "k", "--on-store-down", "run-unprotected",
                               "--", "true"), 64)
 
+    @own_store("a server decides what is kept outside the store")
     def test_what_has_run_is_not_run_without_protection(self):
         command = ["run", "--key", "k", "--output-limit", "1KiB", "--on-store-down", "run-unprotected", "--",
                    "sh", "-c", "echo x >>ran; head -c 9000 /dev/urandom"]

@@ -8,6 +8,7 @@
 #include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "process/run_command.hpp"
+#include "serve/place.hpp"
 
 namespace once::cli {
 
@@ -121,6 +122,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
         say("there is no command: put it after --, as in `once run --key order-17 -- ./charge 17`");
         return static_cast<int>(exit_usage);
       }
+      options->store.likely_socket = likely_socket(named_store(options->store));
       return run_command(*options, invocation.command);
     };
   });

@@ -8,6 +8,7 @@
 #include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "process/sqs_command.hpp"
+#include "serve/place.hpp"
 
 namespace once::cli {
 
@@ -133,6 +134,7 @@ void add_sqs(CLI::App& app, Invocation& invocation) {
             "run.");
         return static_cast<int>(exit_usage);
       }
+      options->store.likely_socket = likely_socket(named_store(options->store));
       return sqs_command(*options, invocation.command);
     };
   });

@@ -63,6 +63,10 @@ std::string Fallback::examine() const {
 
 FallbackAccess open_with_fallback(const StoreOptions& options, Missing missing, FallbackUse use) {
   FallbackAccess out;
+  if (use.takes_server && names_server(options)) {
+    out.access = open_server(options);
+    return out;
+  }
   StoreOptions without = options;
   const std::string file = take_fallback(without);
   if (!file.empty()) {

@@ -43,6 +43,7 @@ struct FallbackUse {
   bool digests = false;     // The command's keys are digests.
   bool announces = false;   // As in Fallback::wrap().
   std::string own_prefix = {};  // The same.
+  bool takes_server = false;    // The command also claims at a server: once:// in the URL.
 };
 
 struct FallbackAccess {

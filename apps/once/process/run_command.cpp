@@ -93,6 +93,10 @@ RunPlan plan_of(const RunOptions& options) {
                .reconcile_settle = settle_of(options, policy),
                .reconcile_timeout = parse_duration(options.reconcile_timeout, "--reconcile-timeout")};
   plan.parts.allow_null_parts = options.allow_null_parts;
+  if (names_server(options.store)) {
+    refuse_at_server(!options.reconcile.empty(), "--reconcile");
+    refuse_at_server(policy.keep_input.value_or(false), "--keep-input");
+  }
   if (is(options.keep_input, "stdin") && !plan.parts.input) {
     misuse("--keep-input stdin keeps what --fingerprint stdin has read: add that, as in --fingerprint args,stdin");
   }
@@ -189,9 +193,9 @@ class Run {
       return exit_code_of(error.kind());
     }
     try {
-      opened_ =
-          importing::open_with_fallback(options_.store, Missing::create,
-                                        {.fails_open = options_.on_store_down == "run-unprotected", .announces = true});
+      opened_ = importing::open_with_fallback(
+          options_.store, Missing::create,
+          {.fails_open = options_.on_store_down == "run-unprotected", .announces = true, .takes_server = true});
       require_bytes(access_.url);
       require_shared(*access_.store, options_.unshared_store);
     } catch (const Exception& error) {
@@ -503,7 +507,8 @@ class Run {
     });
     // The command may finish the operation in a transaction of its own, in the store's database.
     HandedOut handed;
-    if (access_.store->capabilities().hands_out && !is_disabled_by_environment()) handed = claim.hand_out();
+    const bool may_finish = access_.store->capabilities().hands_out || access_.store->claims_server() != nullptr;
+    if (may_finish && !is_disabled_by_environment()) handed = claim.hand_out();
     std::optional<Finish> finished;
     const auto take_back = [&] {
       if (handed) finished = std::exchange(handed, HandedOut()).take_back();

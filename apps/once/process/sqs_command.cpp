@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -114,8 +115,18 @@ std::string scope_of(const SqsOptions& options) {
 // The keys must be texts that the old table has, or keep theirs as labels.
 importing::FallbackAccess open_store_of(const SqsOptions& options, sqs::KeySource keys) {
   const bool digests = keys == sqs::KeySource::record || keys == sqs::KeySource::payload;
+  if (names_server(options.store)) {
+    refuse_at_server(!options.reconcile.empty(), "--reconcile");
+    refuse_at_server(options.keep_input, "--keep-input");
+    refuse_at_server(!options.admin.address.empty(), "--admin");
+    const bool parks =
+        std::ranges::any_of(std::array{options.on_poison, options.on_mismatch, options.on_unknown},
+                            [](const std::string& word) { return sqs_dead_end(word) == sqs::OnDeadEnd::park; });
+    refuse_at_server(parks, "park, which keeps a message for operators,");
+  }
   importing::FallbackAccess opened = importing::open_with_fallback(
-      options.store, Missing::create, {.digests = digests, .own_prefix = scope_prefix(scope_of(options) + "/parked")});
+      options.store, Missing::create,
+      {.digests = digests, .own_prefix = scope_prefix(scope_of(options) + "/parked"), .takes_server = true});
   if (!opened.fallback) return opened;
   if (keys == sqs::KeySource::deduplication_id) {
     misuse(

@@ -276,4 +276,16 @@ ServerPlace place_of(const std::string& store_url, const std::string& offload) {
   return place;
 }
 
+std::string likely_socket(const std::string& url) {
+  constexpr std::string_view on_demand = "once+";
+  const mode_t mask = umask(077);
+  umask(mask);
+  if (!url.starts_with(on_demand) || (mask & S_IRWXU) != 0) return {};
+  try {
+    return place_of(url.substr(on_demand.size()), {}).socket();
+  } catch (const Exception&) {
+    return {};
+  }
+}
+
 }  // namespace once::cli

@@ -29,4 +29,8 @@ struct ServerPlace {
 // be made, or others may use it.
 ServerPlace place_of(const std::string& store_url, const std::string& offload);
 
+// The socket of the server that a URL of once+STORE means, to look there before a program is started that finds it.
+// Empty for other URLs, and if anything is in the way: that program says what.
+std::string likely_socket(const std::string& url);
+
 }  // namespace once::cli

@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -31,6 +33,7 @@
 #include "stores/url.hpp"
 #if ONCE_AWS
 #include "stores/open_aws.hpp"
+#include "stores/open_server.hpp"
 #endif
 #if ONCE_POSTGRESQL
 #include "stores/open_postgresql.hpp"
@@ -147,6 +150,32 @@ void choose_offload(StoreAccess& access, const std::string& asked, std::shared_p
   access.offload = std::make_shared<LateDirectory>(access.offload_directory, std::move(model));
 }
 
+bool is_server([[maybe_unused]] const std::string& url) {
+#if ONCE_AWS
+  return stores::is_server_url(url);
+#else
+  return false;
+#endif
+}
+
+// Of a command that works on the store itself, beside the server.
+std::string own_store_of(std::string url) {
+  constexpr std::string_view on_demand = "once+";
+  if (!is_server(url)) return url;
+  if (url.starts_with(on_demand)) return url.substr(on_demand.size());
+  misuse(
+      "once:// names a server, which only once run, once sqs and the library use. This command works on the store "
+      "itself: run it on the server's host with the --store of the server, or use the console of `once serve --admin`");
+}
+
+// This program. If its file was replaced meanwhile, the one that runs.
+std::string own_program() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t size = readlink("/proc/self/exe", path.data(), path.size());
+  const std::string named(path.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  return access(named.c_str(), X_OK) == 0 ? named : "/proc/self/exe";
+}
+
 // XDG Base Directory Specification 0.8: $XDG_STATE_HOME, if it is an absolute path, else $HOME/.local/state.
 std::string default_path() {
   const auto below = [](const std::string& directory, const char* name) {
@@ -201,9 +230,38 @@ bool is_offload_url(const std::string& text) {
   return text.starts_with("file:") || text.find("://") != std::string::npos;
 }
 
+std::string named_store(const StoreOptions& options) {
+  return options.url.empty() ? variable("ONCE_STORE") : options.url;
+}
+
 std::string store_url(const StoreOptions& options) {
-  std::string url = options.url.empty() ? variable("ONCE_STORE") : options.url;
-  return url.empty() ? default_url(default_path()) : url;
+  std::string url = named_store(options);
+  return url.empty() ? default_url(default_path()) : own_store_of(std::move(url));
+}
+
+bool names_server(const StoreOptions& options) { return is_server(named_store(options)); }
+
+StoreAccess open_server(const StoreOptions& options) {
+  if (options.offload != "none") refuse_at_server(!options.offload.empty(), "--offload");
+  StoreAccess access;
+#if ONCE_AWS
+  access.url = named_store(options);
+  stores::ServerOptions server = stores::server_options(access.url);
+  if (!server.on_demand.empty()) {
+    server.program = own_program();
+    server.socket = options.likely_socket;
+  }
+  access.store = stores::make_server_store(std::move(server));
+#endif
+  keep_for_ever(access);
+  return access;
+}
+
+void refuse_at_server(bool is_asked, const std::string& flag) {
+  if (!is_asked) return;
+  misuse(flag +
+         " is for a program that writes the store itself, and with once:// a server does: leave it out, or name the "
+         "server's own store in --store. Nothing was run");
 }
 
 std::string variable(const char* name) {
@@ -275,6 +333,7 @@ StoreAccess open_access(const StoreOptions& options, Missing missing, IfFallback
     }
     url = default_url(path);
   }
+  url = own_store_of(std::move(url));
   if (missing != Missing::create && url.starts_with("sqlite:")) {
     add_parameter(url, "create", "0");
     if (missing == Missing::read) add_parameter(url, "read_only", "1");

@@ -31,7 +31,11 @@ struct StoreOptions {
   std::string url;      // --store
   std::string offload;  // --offload: where results are kept that are too large for the store: a directory, a URL, or
                         // "none". Empty: from the store's URL, otherwise beside the store.
+  std::string likely_socket = {};  // Where a server on demand may be. Empty: not known.
 };
+
+// --store, otherwise $ONCE_STORE, as it was written. Empty: neither is set.
+std::string named_store(const StoreOptions& options);
 
 // Help texts of the two.
 extern const char* const store_help;
@@ -100,6 +104,13 @@ std::size_t usable_bytes(const Store& store);
 // Throws Exception(misuse) if the store cannot keep any bytes, as a command's output may be. Called before the command
 // runs.
 void require_bytes(const std::string& url);
+
+// Whether --store, otherwise $ONCE_STORE, names a server: once://… or once+STORE.
+bool names_server(const StoreOptions& options);
+// The store of that server. Throws Exception as open_store() does, and misuse for --offload.
+StoreAccess open_server(const StoreOptions& options);
+// What belongs to whoever writes the store, with a server. Throws Exception(misuse) if `is_asked`, naming the flag.
+void refuse_at_server(bool is_asked, const std::string& flag);
 
 // Help text of --sweep-interval.
 extern const char* const sweep_interval_help;
