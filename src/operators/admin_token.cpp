@@ -42,19 +42,6 @@ bool is_visible(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
-std::string read_file_of_tokens(const std::string& file) {
-  const auto bad = [&](const std::string& why) { return Exception(ErrorKind::misuse, "the token file " + file + why); };
-  struct stat kind {};
-  if (stat(file.c_str(), &kind) != 0) throw bad(std::string(" cannot be read: ") + std::strerror(errno));
-  if (!S_ISREG(kind.st_mode)) throw bad(" is not a regular file");
-  if ((kind.st_mode & (S_IROTH | S_IWOTH)) != 0) {
-    throw bad(" can be opened by every user of this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
-  }
-  std::string text;
-  if (read_file(file, most_file_bytes, text) != 0) throw bad(" cannot be read, or is longer than 256 KiB");
-  return text;
-}
-
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
   for (;;) {
@@ -104,7 +91,7 @@ KnownToken token_of(std::string_view line) {
 }
 
 std::vector<KnownToken> tokens_of(const std::string& file, TokenLines of) {
-  const std::string text = read_file_of_tokens(file);
+  const std::string text = read_token_file(file, most_file_bytes);
   std::vector<KnownToken> tokens;
   std::map<Sha256, std::size_t> lines;  // Of each digest.
   std::size_t number = 0;

@@ -7,6 +7,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
+
+#include <once/error.hpp>
 
 namespace once {
 
@@ -72,6 +75,21 @@ int read_all(int fd, std::size_t max_bytes, std::string& out) {
 int read_file(const std::string& path, std::size_t max_bytes, std::string& out) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return file ? read_all(file.get(), max_bytes, out) : errno;
+}
+
+std::string read_token_file(const std::string& path, std::size_t max_bytes) {
+  const auto bad = [&](const std::string& why) { return Exception(ErrorKind::misuse, "the token file " + path + why); };
+  struct stat kind {};
+  if (stat(path.c_str(), &kind) != 0) throw bad(std::string(" cannot be read: ") + std::strerror(errno));
+  if (!S_ISREG(kind.st_mode)) throw bad(" is not a regular file");
+  if ((kind.st_mode & (S_IROTH | S_IWOTH)) != 0) {
+    throw bad(" can be opened by every user of this host: chmod o-rwx it (in Kubernetes: defaultMode: 0440)");
+  }
+  std::string text;
+  const int error = read_file(path, max_bytes, text);
+  if (error == EFBIG) throw bad(" is longer than " + std::to_string(max_bytes / 1024) + " KiB");
+  if (error != 0) throw bad(std::string(" cannot be read: ") + std::strerror(error));
+  return text;
 }
 
 bool write_all(int fd, std::string_view bytes) {

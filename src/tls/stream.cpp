@@ -83,7 +83,8 @@ Stream::Stream(const ClientContext& context, const std::string& host, Ticket& ti
   if (inet_pton(AF_INET, host.c_str(), address.data()) == 1 || inet_pton(AF_INET6, host.c_str(), address.data()) == 1) {
     good = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_.get()), host.c_str()) == 1;
   } else {
-    SSL_set_hostflags(ssl_.get(), X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    // A name in the subject proves nothing: RFC 9525, section 2.
+    SSL_set_hostflags(ssl_.get(), X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     good = SSL_set1_host(ssl_.get(), host.c_str()) == 1 &&
            // SSL_set_tlsext_host_name() without its cast.
            SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
@@ -167,7 +168,7 @@ Step Stream::outcome(int result) {
     std::string text = "the server's certificate is not good for '" + host_ +
                        "': " + X509_verify_cert_error_string(found) + ". Nothing was sent. ";
     if (found == X509_V_ERR_HOSTNAME_MISMATCH || found == X509_V_ERR_IP_ADDRESS_MISMATCH) {
-      text += "Use the name that the certificate is for";
+      text += "Use a name that it has as a subjectAltName";
     } else if (found == X509_V_ERR_CERT_HAS_EXPIRED || found == X509_V_ERR_CERT_NOT_YET_VALID) {
       text += "Renew it, or set this machine's clock";
     } else {

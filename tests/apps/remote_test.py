@@ -3,6 +3,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -141,7 +142,7 @@ class AtServer(serve_test.ServeCase):
         """How many connections the server has, besides that of the holder."""
         count = 0
         inodes = {os.readlink(each) for each in self.files_of(self.process.pid)}
-        for line in open("/proc/net/unix", encoding="utf-8"):
+        for line in pathlib.Path("/proc/net/unix").read_text().splitlines():
             fields = line.split()
             if len(fields) == 8 and fields[7] == str(self.socket) and f"socket:[{fields[6]}]" in inodes and fields[5] == "03":
                 count += 1
@@ -205,20 +206,19 @@ class Urls(Case):
 class Addresses(Case):
     def test_a_loopback_address_with_a_token(self):
         token = "x" * 40
-        self.path("token").write_text(token + "\n")
-        self.path("token").chmod(0o600)
-        self.path("wrong").write_text("y" * 40 + "\n")
+        for name, text in (("token", token), ("wrong", "y" * 40), ("open", token)):
+            self.path(name).write_text(text + "\n")
+            self.path(name).chmod(0o644 if name == "open" else 0o600)
         server = self.start("serve", "--listen", "127.0.0.1:0", "--token-file", "token", "--log", "none")
         port = server.stderr.readline().decode().split()[-1]
         url = f"once://127.0.0.1:{port}?tls=0&timeout=60s"
         command = ["run", "--key", "k", "--", "echo", "ran"]
         for _ in range(2):
             self.expect(self.once(*command, env={**self.env, "ONCE_STORE": url, "ONCE_TOKEN_FILE": "token"}), 0, b"ran\n")
-        done = self.once(*command, "--store", f"{url}&token_file=wrong")
-        done = self.once("run", "--store", f"{url}&token_file=wrong", "--key", "other", "--", "touch", "other")
-        self.expect(done, 243, b"", b"Put a token that it knows into wrong")
-        done = self.once("run", "--store", f"{url}&token_file=none", "--key", "other", "--", "touch", "other")
-        self.expect(done, 243, b"", b"cannot read the token file none")
+        for name, said in (("wrong", b"Put a token that it knows into wrong"), ("none", b"the token file none cannot be read"),
+                           ("open", b"the token file open can be opened by every user")):
+            done = self.once("run", "--store", f"{url}&token_file={name}", "--key", "other", "--", "touch", "other")
+            self.expect(done, 243, b"", said)
         self.assertFalse(self.path("other").exists())
         self.assertNotIn(token.encode(), done.stderr)
 
@@ -232,6 +232,7 @@ class Addresses(Case):
         derived = set()
         for name, token in tokens.items():
             self.path(name).write_text(token)
+            self.path(name).chmod(0o600)
             url = f"once://127.0.0.1:{port}?tls=0&token_file={name}"
             command = ["run", "--store", url, "--scope", "pay", "--key", "k", "--", "sh", "-c", "echo $ONCE_SCOPE $ONCE_DERIVED_KEY"]
             done = self.expect(self.once(*command), 0)

@@ -163,6 +163,7 @@ class Description(serve_test.ServeCase):
         self.play("POST", "/v1/claims", {"nothing": 1, "key": "a"})
         self.play("POST", "/v1/claims", b"{}")
         self.look("a", nothing=1)
+        self.use(claim, "complete?nothing=1", b"")
         for path in DESCRIPTION["paths"]:
             self.play("PATCH", path.replace("{claim}", claim).replace("{name}", "one"))
         for page in ("version", "openapi.json"):

@@ -94,6 +94,9 @@ class ServeCase(Case):
         self.assertEqual((got.status, got.answer), (200, answer), got.body)
         return got
 
+    def look(self, key, **more):
+        return self.ask("GET", "/v1/claims?" + urllib.parse.urlencode({"scope": "orders", "key": key, **more}))
+
     def record(self, key):
         return self.show(key, "--scope", "orders")
 
@@ -167,7 +170,7 @@ class Claims(ServeCase):
         self.expect(self.use(claim, "complete?kept_as=failure", b"declined", "text/plain"), "recorded")
         self.assertIsNone(self.record("a").get("expires_at"))
         self.assertEqual(self.expect(self.begin("a"), "replayed").body, b"declined")
-        for path in ("complete?kept_as=success", "hold?kept_as=failure"):
+        for path in ("complete?kept_as=success", "hold?kept_as=failure", "steps/complete?kept_as=failure"):
             self.assertEqual(self.use(self.claim(path), path, {"reason": "r"}).problem, (400, "bad-request"))
 
     def test_a_fingerprint_may_be_given_as_bytes(self):
@@ -217,9 +220,6 @@ class Claims(ServeCase):
 
 
 class Looks(ServeCase):
-    def look(self, key, **more):
-        return self.ask("GET", "/v1/claims?" + urllib.parse.urlencode({"scope": "orders", "key": key, **more}))
-
     def test_a_look_shows_the_state_and_claims_nothing(self):
         self.assertEqual(self.look("a").problem, (404, "no-record"))
         self.assertEqual(json.loads(self.once("ls", "--json").stdout), [])

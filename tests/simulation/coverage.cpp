@@ -368,12 +368,16 @@ std::optional<Machine::Transmit> wrapped_transmit(Machine* machine, const Moment
   return write;
 }
 
-#define ONCE_ANSWERED "_ZN4once12ClaimMachine8answeredEONS_6AnswerERKNS_6MomentERNS0_7ActionsE"
-void real_answered(Machine*, Answer&&, const Moment&, Actions&) ONCE_REAL(ONCE_ANSWERED);
-void wrapped_answered(Machine* machine, Answer&& answer, const Moment& moment, Actions& out) ONCE_WRAP(ONCE_ANSWERED);
-void wrapped_answered(Machine* machine, Answer&& answer, const Moment& moment, Actions& out) {
+#define ONCE_ANSWERED                                                       \
+  "_ZN4once12ClaimMachine8answeredEONS_6AnswerERKNS_6MomentERNS0_7ActionsE" \
+  "St8optionalINSt6chrono8durationIlSt5ratioILl1ELl1000000000EEEEE"
+using Until = std::optional<Uptime>;
+void real_answered(Machine*, Answer&&, const Moment&, Actions&, Until) ONCE_REAL(ONCE_ANSWERED);
+void wrapped_answered(Machine* machine, Answer&& answer, const Moment& moment, Actions& out, Until until)
+    ONCE_WRAP(ONCE_ANSWERED);
+void wrapped_answered(Machine* machine, Answer&& answer, const Moment& moment, Actions& out, Until until) {
   const std::string event = coverage().on ? coverage().event_of(*machine, answer) : std::string();
-  counted(*machine, event, [&] { real_answered(machine, std::move(answer), moment, out); });
+  counted(*machine, event, [&] { real_answered(machine, std::move(answer), moment, out, until); });
 }
 
 #define ONCE_HAND_OUT "_ZN4once12ClaimMachine8hand_outENS_8CallbackIFvONS_6FinishEEEERNS0_7ActionsE"

@@ -142,7 +142,7 @@ TEST_F(OpenStore, TellsNobodyAPassword) {
 TEST_F(OpenStore, RefusesWhatItDoesNotKnowByName) {
   EXPECT_EQ(refusal("redis://localhost"),
             "store URL 'redis://localhost': unknown scheme 'redis'; this build knows memory:, sqlite:, postgresql:, "
-            "postgres:, dynamodb:");
+            "postgres:, dynamodb:, once:");
   EXPECT_THAT(refusal("dynamodb:table"), HasSubstr("two slashes and the table are missing"));
   EXPECT_THAT(refusal("memory:?size=3"), AllOf(HasSubstr("unknown parameter 'size'"), HasSubstr("memory: takes none")));
   EXPECT_THAT(

@@ -615,7 +615,8 @@ class Claims::Shared : public std::enable_shared_from_this<Shared> {
       look(std::move(query), reply);
       return std::nullopt;
     }
-    const std::optional<std::string> kept_as = path.ends_with("/complete") ? query.take("kept_as") : std::nullopt;
+    const bool completes = request.method == "POST" && path.ends_with("/complete");  // PUT: a step of that name.
+    const std::optional<std::string> kept_as = completes ? query.take("kept_as") : std::nullopt;
     if (kept_as && *kept_as != "failure") throw wrong("'kept_as' must be failure");
     query.end();
     if (path == "/v1/version") {

@@ -83,7 +83,10 @@ std::string what_was_said(const Response& response, const Members& members, cons
   std::string said = "the server answered " + std::to_string(response.status);
   if (word.empty()) return said + ", which is no answer of once serve: something else listens there, or a gateway does";
   said += " " + shown(word);
-  if (const auto detail = members.text("detail")) said += ": " + shown(*detail);
+  if (auto detail = members.text("detail")) {
+    if (detail->ends_with('.')) detail->pop_back();
+    said += ": " + shown(*detail);
+  }
   if (!response.token_file.empty()) said += ". Put a token that it knows into " + shown(response.token_file);
   return said;
 }

@@ -1,7 +1,6 @@
 #include "stores/server/transport.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -233,10 +232,7 @@ std::string Transport::token(const std::string& refused) {
     if (!token_.empty() && token_ != refused) return token_;
   }
   const std::string& file = options_.token_file;
-  std::string text;
-  if (const int number = read_file(file, max_token_bytes, text); number != 0) {
-    throw Exception(ErrorKind::misuse, "cannot read the token file " + file + ": " + std::strerror(number));
-  }
+  std::string text = read_token_file(file, max_token_bytes);
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
   while (!text.empty() && is_space(text.back())) text.pop_back();
   while (!text.empty() && is_space(text.front())) text.erase(0, 1);
