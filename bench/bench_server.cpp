@@ -92,6 +92,7 @@ class Server {
     const std::vector<std::string> words = {ONCE_PROGRAM, "serve",          "--store", store,
                                             "--listen",   "unix:" + socket, "--log",   "none"};
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     if (posix_spawnp(&pid_, arguments[0], nullptr, nullptr, arguments.data(), environ) != 0) fail(arguments[0]);

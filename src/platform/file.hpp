@@ -70,8 +70,8 @@ std::string file_size_limit_text();
 int read_all(int fd, std::size_t max_bytes, std::string& out);
 int read_file(const std::string& path, std::size_t max_bytes, std::string& out);
 
-// The bytes of a file of tokens. Blocks. Throws Exception(misuse) with a message for people: the file cannot be read, is
-// no regular file, is longer, or can be opened by every user of the host.
+// The bytes of a file of tokens. Blocks. Throws Exception(misuse) with a message for people: the file cannot be read,
+// is no regular file, is longer, or can be opened by every user of the host.
 std::string read_token_file(const std::string& path, std::size_t max_bytes);
 
 // Writes everything, to any kind of descriptor. False: see errno. Blocks.
