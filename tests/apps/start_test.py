@@ -73,6 +73,14 @@ def tool(script):
     return pathlib.Path(done.stdout.strip())
 
 
+def install_tools():
+    """What the pages need, where its registries are reached: the network of the pages has none."""
+    scripts = {"node": "node-tools", "go": "go-for-clients", "moto": "python-tools"}
+    for needs, _ in found.values():
+        for name in needs & set(scripts):
+            tool(scripts[name])
+
+
 def page_test(needs, blocks):
     def play(self):
         for name in needs:
@@ -100,6 +108,7 @@ def use_server():
 if __name__ == "__main__":
     if SERVER in os.environ:
         use_server()
+    install_tools()
     pages.enter_network()
     BUILD = os.path.abspath(sys.argv.pop(2))
     harness.main()
