@@ -116,6 +116,73 @@ TEST_F(McpRules, MistakesAreFoundAtTheStart) {
   EXPECT_NE(refusal({.scope = "s", .tools = {constant}}), "");
 }
 
+ToolRule asking_rule(const std::string& arguments, const std::string& done) {
+  ToolRule rule = argument_rule("t", "id");
+  rule.ask_tool = "find";
+  rule.ask_arguments = arguments;
+  rule.ask_done = done;
+  return rule;
+}
+
+TEST_F(McpRules, QuestionsNeedAllTheirParts) {
+  const auto question = [&](const std::string& expression, const std::string& arguments) {
+    const Rules rules({.scope = "s", .tools = {asking_rule(expression, "result.found")}});
+    const auto made = rules.question(*rules.find("t"), read(arguments));
+    return made ? made->to_ask : "none";
+  };
+  EXPECT_EQ(question("{order: id, part: part}", R"({"id":1,"part":2})"), R"({"order":1,"part":2})");
+  EXPECT_EQ(question("`{}`", R"({"id":1})"), "{}");
+  for (const char* const lacking : {R"({"id":1})", R"({"id":1,"part":null})", R"({"id":1,"part":""})"}) {
+    EXPECT_EQ(question("{order: id, part: part}", lacking), "none") << lacking;
+  }
+  EXPECT_EQ(question("id", R"({"id":1})"), "none");
+  EXPECT_EQ(question("{order: length(id)}", R"({"id":1})"), "none");
+}
+
+TEST_F(McpRules, ANoMustComeFromTheResult) {
+  const auto says = [&](const std::string& done, const std::string& result) {
+    const Rules rules({.scope = "s", .tools = {asking_rule("{order: id}", done)}});
+    const auto found = rules.was_done(*rules.find("t"), *rules.question(*rules.find("t"), read(R"({"id":1})")), result);
+    return !found ? "nothing" : *found ? "yes" : "no";
+  };
+  const char* const usual = "result.structuredContent.found";
+  EXPECT_STREQ(says(usual, R"({"structuredContent":{"found":true}})"), "yes");
+  EXPECT_STREQ(says(usual, R"({"structuredContent":{"found":false}})"), "no");
+  for (const char* const other :
+       {"{}", R"({"structuredContent":{"found":null}})", R"({"structuredContent":{"found":0}})",
+        R"({"structuredContent":{"found":"false"}})", R"({"structuredContent":[]})"}) {
+    EXPECT_STREQ(says(usual, other), "nothing") << other;
+  }
+  // A comparison with null is false: of such an expression no false is believed.
+  for (const char* const careless : {"result.structuredContent.refunds == `1`",
+                                     "result.structuredContent && result.structuredContent.refunds == `1`"}) {
+    EXPECT_STREQ(says(careless, R"({"structuredContent":{"refunds":1}})"), "yes");
+    EXPECT_STREQ(says(careless, R"({"structuredContent":{"refunds":0}})"), "nothing");
+    EXPECT_STREQ(says(careless, R"({"structuredContent":{}})"), "nothing");
+  }
+  const char* const listed = "contains(result.structuredContent.result, arguments.id)";
+  EXPECT_STREQ(says(listed, R"({"structuredContent":{"result":[1]}})"), "yes");
+  EXPECT_STREQ(says(listed, R"({"structuredContent":{"result":[]}})"), "no");
+  EXPECT_STREQ(says(listed, R"({"structuredContent":{"error":"busy"}})"), "nothing");
+}
+
+TEST_F(McpRules, QuestionsAreAboutTheFirstCall) {
+  ToolRule rule = asking_rule("{order: id, invoice: invoice}", "result.found == arguments.invoice");
+  EXPECT_EQ(refusal({.scope = "s", .tools = {rule}}), "");
+  rule.fingerprint = "[invoice, cents]";
+  EXPECT_EQ(refusal({.scope = "s", .tools = {rule}}), "");
+  for (const char* const less : {"", "cents", "invoice.id"}) {
+    rule.fingerprint = less;
+    EXPECT_NE(refusal({.scope = "s", .tools = {rule}}).find("reconcile asks by invoice"), std::string::npos) << less;
+  }
+  rule.ask_arguments = "{order: id}";
+  EXPECT_NE(refusal({.scope = "s", .tools = {rule}}).find("reconcile asks by invoice"), std::string::npos);
+  rule.ask_done = "result.found";
+  EXPECT_EQ(refusal({.scope = "s", .tools = {rule}}), "");
+  rule.ask_done = "arguments.id";
+  EXPECT_NE(refusal({.scope = "s", .tools = {rule}}).find("reads nothing of the result"), std::string::npos);
+}
+
 TEST_F(McpRules, InputIsKeptWithoutItsSecrets) {
   RuleOptions options{.scope = "s", .tools = {argument_rule("t", "id")}};
   EXPECT_EQ(key(options, "t", R"({"id":1,"card":"4111"})").input, nullptr);

@@ -8,6 +8,9 @@
 //   sends N [late]             its line is about to be sent; late: its lease has ended
 //   recorded N · lost N · unrecorded N · superseded N JSON
 //                              how the end of its claim was written
+//   asks N                     the question about the unknown call N is due
+//   found N completed JSON · found N released · found N nothing
+//                              what became of it
 //   long-client ID · long-server ID    a line over the limit; - : no id was found
 //   at MS                      the time
 //   server-gone · client-gone
@@ -78,6 +81,11 @@ mcp::RuleOptions rules_named(const std::string& name) {
   if (name == "unknown-argument") refund.expression = "order";
   if (name == "meta") refund.kind = ToolRule::Kind::meta, refund.meta = "example.com/key";
   if (name == "run") refund.kind = ToolRule::Kind::run, options.run_meta = "example.com/run";
+  if (name == "asking") {
+    refund.ask_tool = "get_order";
+    refund.ask_arguments = "{id: order_id}";
+    refund.ask_done = "result.structuredContent.refunds > `0`";
+  }
   if (name == "unprotected") options.tools.push_back(rule("mail", ToolRule::Kind::unprotected));
   options.tools.push_back(refund);
   return options;
@@ -163,6 +171,14 @@ class Player {
       said_ += (may ? "> may send " : "> may not send ") + std::to_string(call) + "\n";
       return;
     }
+    if (what == "asks") return session_->question(call, now_);
+    if (what == "found") {
+      Reconciled reconciled;
+      const std::string word = json.substr(0, json.find(' '));
+      if (word == "completed") reconciled = {.kind = Reconciled::Kind::completed, .record = record(json.substr(10))};
+      if (word == "released") reconciled.kind = Reconciled::Kind::released;
+      return session_->reconciled(call, reconciled);
+    }
     Finish finish;
     if (what == "recorded" || what == "lost" || what == "unrecorded" || what == "superseded") {
       if (what == "lost") finish.kind = Finish::Kind::lost;
@@ -228,6 +244,13 @@ class Player {
         return "hold" + call + " " + action.text;
       case Action::Kind::release:
         return "release" + call + " " + action.text;
+      case Action::Kind::reconcile:
+        return "reconcile" + call;
+      case Action::Kind::found: {
+        static constexpr const char* kinds[] = {"not-known", "happened", "failed", "not-done"};
+        return "found" + call + " " + kinds[static_cast<std::size_t>(action.finding.kind)] + ": " + action.finding.why +
+               (action.finding.result.bytes.empty() ? "" : " " + action.finding.result.bytes);
+      }
       case Action::Kind::unprotected:
         return "unprotected " + action.text;
       case Action::Kind::note:

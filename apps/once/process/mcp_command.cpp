@@ -24,11 +24,13 @@
 #include <once/engine/engine.hpp>
 #include <once/error.hpp>
 #include <once/platform/system.hpp>
+#include <once/reconcile.hpp>
 
 #include "frontends/mcp/lines.hpp"
 #include "frontends/mcp/lister.hpp"
 #include "frontends/mcp/session.hpp"
 #include "frontends/mcp/suggestion.hpp"
+#include "frontends/mcp/words.hpp"
 #include "output/exit_codes.hpp"
 #include "output/report.hpp"
 #include "output/text.hpp"
@@ -124,8 +126,10 @@ class Reports {
  public:
   struct Report {
     mcp::CallNumber call = 0;
-    std::optional<Begin> begin;
-    std::optional<Finish> finish;
+    std::optional<Begin> begin = {};
+    std::optional<Finish> finish = {};
+    Callback<void(Finding)> ask = {};  // The question is due, and this takes what was found out.
+    std::optional<Reconciled> reconciled = {};
   };
   void add(Report report) {
     const std::lock_guard lock(mutex_);
@@ -182,6 +186,11 @@ class Mcp {
     engine_options.holder = who() + ":" + std::to_string(getpid()) + " once mcp";
     engine_options.observer = service_log_observer(log_options(options_.log));
     engine_ = std::make_unique<Engine>(std::move(engine_options));
+    reconciler_.emplace(ReconcileOptions{.store = access.store,
+                                         .ask = [](const RecordPtr&, Callback<void(Finding)>) {},  // See reconcile().
+                                         .tries = 0,  // Each call asks once.
+                                         .at_once = 64,
+                                         .observer = engine_->options().observer});
     std::optional<Sweeper> sweeper;
     if (file_.sweep_interval > Millis{0}) {
       sweeper.emplace(
@@ -277,6 +286,11 @@ class Mcp {
         return finish(action);
       case Kind::release:
         return release(action);
+      case Kind::reconcile:
+        return reconcile(action.call, action.record);
+      case Kind::found:
+        if (auto answer = answers_.extract(action.call)) answer.mapped()(std::move(action.finding));
+        return;
       case Kind::unprotected:
         return engine_->tell_unprotected("tool " + escaped(action.text), "");
       case Kind::note:
@@ -293,13 +307,13 @@ class Mcp {
   void begin(mcp::CallNumber call, Request request) {
     try {
       engine_->begin(std::move(request), [call, reports = reports_](Begin begin) {
-        reports->add({.call = call, .begin = std::move(begin), .finish = {}});
+        reports->add({.call = call, .begin = std::move(begin)});
       });
     } catch (const Exception& error) {
       Begin begin;
       begin.error = error.error();
       say("cannot claim: " + begin.error.message, LogLevel::err);
-      reports_->add({.call = call, .begin = std::move(begin), .finish = {}});
+      reports_->add({.call = call, .begin = std::move(begin)});
     }
   }
 
@@ -307,10 +321,10 @@ class Mcp {
     using Kind = mcp::Action::Kind;
     Claim& claim = claims_.at(action.call);
     FinishDone done = [call = action.call, reports = reports_](Finish finish) {
-      reports->add({.call = call, .begin = {}, .finish = std::move(finish)});
+      reports->add({.call = call, .finish = std::move(finish)});
     };
     if (action.kind == Kind::hold) return claim.hold(action.text, std::move(done));
-    Result result = Result::inlined(std::move(action.text), "application/json");
+    Result result = Result::inlined(std::move(action.text), std::string(mcp::tool_content_type));
     if (action.kind == Kind::complete_without_result) {
       result.placement = Placement::dropped;
       result.size = file_.message_limit + 1;
@@ -328,6 +342,15 @@ class Mcp {
     claim->release(action.text, [claim, reports = reports_](Finish) { reports->add({}); });
   }
 
+  void reconcile(mcp::CallNumber call, const RecordPtr& record) {
+    const AskService by = [call, reports = reports_](const RecordPtr&, Callback<void(Finding)> answer) {
+      reports->add({.call = call, .ask = std::move(answer)});
+    };
+    reconciler_->ask(record, by, [call, reports = reports_](Reconciled reconciled) {
+      reports->add({.call = call, .reconciled = std::move(reconciled)});
+    });
+  }
+
   void on_reports() {
     for (Reports::Report& report : reports_->take()) {
       if (report.begin) {
@@ -336,6 +359,11 @@ class Mcp {
       } else if (report.finish) {
         session_.ended(report.call, *report.finish);
         claims_.erase(report.call);
+      } else if (report.ask) {
+        answers_[report.call] = std::move(report.ask);
+        session_.question(report.call, now());
+      } else if (report.reconciled) {
+        session_.reconciled(report.call, *report.reconciled);
       } else {
         --releases_;
       }
@@ -481,6 +509,8 @@ class Mcp {
   mcp::LineReader from_client_;
   mcp::LineReader from_server_;
   std::unique_ptr<Engine> engine_;
+  std::optional<Reconciler> reconciler_;
+  std::map<mcp::CallNumber, Callback<void(Finding)>> answers_;  // Of questions that the server was asked.
   std::optional<McpServer> server_;
   Signals* signals_ = nullptr;
   std::shared_ptr<Reports> reports_ = std::make_shared<Reports>();

@@ -1,10 +1,13 @@
 #include "frontends/mcp/rules.hpp"
 
+#include <algorithm>
 #include <map>
+#include <memory_resource>
 #include <utility>
 
 #include <once/error.hpp>
 
+#include "keys/jmespath/selector.hpp"
 #include "text/ascii.hpp"
 #include "text/missing_value.hpp"
 #include "text/netstring.hpp"
@@ -12,6 +15,9 @@
 namespace once::mcp {
 
 namespace {
+
+constexpr json::Rules as_the_server_reads{
+    .unique_names = false, .exact_numbers = false, .lone_surrogates = true, .nan_and_infinity = true};
 
 // A part of a scope. '/' ends it, so a part has none.
 std::string scope_part(std::string_view text) {
@@ -41,6 +47,43 @@ keys::Recipe recipe_of(const RuleOptions& options, const ToolRule& rule, std::ve
           .fingerprint = rule.kind == ToolRule::Kind::run ? std::string() : rule.fingerprint,
           .allow_null_parts = rule.allow_null_parts,
           .names = std::move(names)};
+}
+
+using Paths = std::vector<keys::Selector::Path>;
+
+// Whether calls of one key and fingerprint have the same value there. `same`: where they have.
+bool is_the_same(const keys::Selector::Path& path, const Paths& same) {
+  return std::ranges::any_of(same, [&](const keys::Selector::Path& one) {
+    return one.size() <= path.size() && std::equal(one.begin(), one.end(), path.begin());
+  });
+}
+
+// A repeated call asks about the first one. What it asks by must be that of the first one too.
+void check_question(const ToolRule& rule, const keys::Selector& arguments, const keys::Selector& done) {
+  Paths same;
+  const auto add = [&](const std::string& expression) {
+    if (expression.empty()) return;
+    const Paths more = keys::Selector(expression, keys::Dialect::native, "the expression").reads();
+    same.insert(same.end(), more.begin(), more.end());
+  };
+  if (rule.kind == ToolRule::Kind::run) add("@");
+  if (rule.kind == ToolRule::Kind::argument) add(rule.expression);
+  add(rule.fingerprint);
+  Paths asked = arguments.reads();
+  bool reads_result = false;
+  for (const keys::Selector::Path& path : done.reads()) {
+    if (path.empty() || path.front() != "arguments") reads_result = true;
+    if (path.empty()) asked.emplace_back();
+    if (!path.empty() && path.front() == "arguments") asked.emplace_back(path.begin() + 1, path.end());
+  }
+  if (!reads_result) throw Exception(ErrorKind::misuse, "reconcile-done reads nothing of the result");
+  for (const keys::Selector::Path& path : asked) {
+    if (is_the_same(path, same)) continue;
+    std::string name = path.empty() ? "all arguments" : path.front();
+    throw Exception(ErrorKind::misuse, "reconcile asks by " + name +
+                                           ", which another call of the same key may have otherwise: let key or "
+                                           "fingerprint read it too");
+  }
 }
 
 [[noreturn]] void refuse_rule(const ToolRule& rule, const std::string& why) {
@@ -82,6 +125,8 @@ struct Rules::Parts {
     ToolRule rule;
     std::optional<keys::KeyDeriver> deriver;
     keys::InputFilter input;
+    std::optional<keys::Selector> ask_arguments;
+    std::optional<keys::Selector> ask_done;
   };
   RuleOptions options;
   std::map<std::string, Compiled, std::less<>> tools;
@@ -97,13 +142,22 @@ Rules::Rules(RuleOptions options) {
   if (options.run.size() > max_name_in_meta_bytes)
     throw Exception(ErrorKind::misuse, "the run is longer than 255 bytes");
   for (const ToolRule& rule : options.tools) {
-    Parts::Compiled compiled{.rule = rule, .deriver = std::nullopt, .input = {}};
+    Parts::Compiled compiled{
+        .rule = rule, .deriver = std::nullopt, .input = {}, .ask_arguments = std::nullopt, .ask_done = std::nullopt};
     try {
       check(rule.policy);
       if (rule.kind == ToolRule::Kind::argument || rule.kind == ToolRule::Kind::meta ||
           rule.kind == ToolRule::Kind::run) {
         compiled.deriver.emplace(recipe_of(options, rule));
         compiled.input = keys::InputFilter(rule.input_without);
+      }
+      if (rule.ask_tool.empty() != rule.ask_arguments.empty() || rule.ask_tool.empty() != rule.ask_done.empty()) {
+        throw Exception(ErrorKind::misuse, "reconcile, reconcile-arguments and reconcile-done go together");
+      }
+      if (!rule.ask_tool.empty()) {
+        compiled.ask_arguments.emplace(rule.ask_arguments, keys::Dialect::native, "reconcile-arguments");
+        compiled.ask_done.emplace(rule.ask_done, keys::Dialect::native, "reconcile-done");
+        check_question(rule, *compiled.ask_arguments, *compiled.ask_done);
       }
     } catch (const Exception& error) {
       refuse_rule(rule, error.what());
@@ -140,6 +194,40 @@ std::string Rules::mistake(const ToolRule& rule, const Tool& tool) const {
     return error.what();
   }
   return {};
+}
+
+std::optional<Question> Rules::question(const ToolRule& rule, const json::Value& arguments) const {
+  std::pmr::monotonic_buffer_resource arena;
+  try {
+    const json::Value asked = (*parts_->tools.find(rule.name)->second.ask_arguments)(arguments, arena);
+    if (asked.kind() != json::Kind::object) return std::nullopt;
+    for (const json::Member& member : asked.members()) {
+      if (keys::is_nothing(member.value)) return std::nullopt;
+    }
+    return Question{.arguments = one_line(arguments), .to_ask = one_line(asked)};
+  } catch (const Exception&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<bool> Rules::was_done(const ToolRule& rule, const Question& question, const std::string& result) const {
+  const keys::Selector& says = *parts_->tools.find(rule.name)->second.ask_done;
+  const auto said_by = [&](const std::string& text) -> std::optional<bool> {
+    std::pmr::monotonic_buffer_resource arena;
+    try {
+      const std::string both = R"({"arguments":)" + question.arguments + R"(,"result":)" + text + "}";
+      const json::Value done = says(json::parse(both, as_the_server_reads, arena, "the result"), arena);
+      if (done.kind() == json::Kind::boolean) return done.truth();
+    } catch (const Exception&) {  // NOLINT(bugprone-empty-catch): it does not say.
+    }
+    return std::nullopt;
+  };
+  const std::optional<bool> done = said_by(result);
+  if (done != false) return done;
+  for (const char* const nothing : {R"({"content":[]})", R"({"content":[],"structuredContent":{"other":null}})"}) {
+    if (said_by(nothing) == false) return std::nullopt;
+  }
+  return false;
 }
 
 CallKey Rules::key_of(const ToolRule& rule, const json::Value& arguments, const json::Value& meta) const {
@@ -191,6 +279,11 @@ Fit fit(const Rules& rules, const Tools& tools) {
     if (tool == nullptr) {
       out.mistakes.push_back(name + "the server has no such tool");
     } else if (tool->pin == rule.pin) {
+      const ToolRule* const asked = rule.ask_tool.empty() ? nullptr : rules.find(rule.ask_tool);
+      if (!rule.ask_tool.empty() && (asked == nullptr || asked->kind != ToolRule::Kind::read_only)) {
+        out.mistakes.push_back(name + "reconcile names " + text::quoted(rule.ask_tool) +
+                               ", which has no rule with read-only");
+      }
       if (std::string mistake = rules.mistake(rule, *tool); !mistake.empty()) out.mistakes.push_back(name + mistake);
     } else {
       out.changed.push_back(name +

@@ -45,6 +45,16 @@ struct ToolRule {
   std::string fingerprint = "@";  // JMESPath over the arguments: what a repeated call must have in common. Empty:
                                   // nothing. Not for `run`.
   bool allow_null_parts = false;  // As keys::Recipe::allow_null_parts.
+  // Another tool of the server, which only reads: it is asked about a call whose outcome is unknown. Empty: an operator
+  // decides. `ask_arguments`: JMESPath over the arguments of the call, an object. `ask_done`: JMESPath over
+  // {"arguments": of the call, "result": of that tool}: true if the call was carried out, false if not. Anything else
+  // does not say.
+  std::string ask_tool = {};
+  std::string ask_arguments = {};
+  std::string ask_done = {};
+  // How long after the attempt's end a false begins to count, as ReconcileOptions::settle. Empty: the longest of 5
+  // minutes, the lease, and the time that the server has to answer.
+  std::optional<Millis> settle = {};
   OnError on_error = OnError::store;
   bool tells_model = true;  // A replay says, in words, that nothing was done again.
   std::vector<std::string> input_without = {};
@@ -73,6 +83,12 @@ struct CallKey {
   InputPtr input = {};  // With Policy::keep_input.
 };
 
+// What ToolRule::ask_tool is asked about a call. Both are JSON.
+struct Question {
+  std::string arguments = {};  // Of the call.
+  std::string to_ask = {};     // Of ask_tool.
+};
+
 // Immutable: may be used by many threads at once.
 class Rules {
  public:
@@ -92,6 +108,13 @@ class Rules {
 
   // `rule` is one of these, of kind argument, meta or run. `arguments` is an object.
   [[nodiscard]] CallKey key_of(const ToolRule& rule, const json::Value& arguments, const json::Value& meta) const;
+
+  // For a rule with ask_tool. `arguments`: those of the call. Empty: they do not have all that the question needs.
+  [[nodiscard]] std::optional<Question> question(const ToolRule& rule, const json::Value& arguments) const;
+  // Whether the call was carried out, as `result` says, the result of ask_tool as JSON. Empty: it does not say, as
+  // where a result with nothing in it would say no as well.
+  [[nodiscard]] std::optional<bool> was_done(const ToolRule& rule, const Question& question,
+                                             const std::string& result) const;
 
  private:
   struct Parts;

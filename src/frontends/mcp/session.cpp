@@ -50,6 +50,12 @@ bool is_false_or_absent(const json::Value& value) {
   return value.is_null() || (value.kind() == json::Kind::boolean && !value.truth());
 }
 
+// A result, and not something that goes on: a request for input, or a task.
+bool is_final(const json::Value& result) {
+  const json::Value type = result.member("resultType");
+  return (type.is_null() || type.string_or_empty() == "complete") && object_member(result, "task").is_null();
+}
+
 }  // namespace
 
 Session::Session(const Rules& rules, SessionOptions options) : rules_(rules), options_(std::move(options)) {}
@@ -118,7 +124,8 @@ std::string Session::line_for_server(Message& message, std::string line, bool is
 }
 
 void Session::on_request(Message& message, std::string line) {
-  if (pending_.contains(message.id) || std::ranges::find(held_, message.id, &Held::id) != held_.end()) {
+  if (pending_.contains(message.id) || late_.contains(message.id) ||
+      std::ranges::find(held_, message.id, &Held::id) != held_.end()) {
     // An error with this id would look like the response to the other one.
     note(LogLevel::warning, "refused a request whose id is that of a running one");
     return answer_error({}, invalid_request, "a request with this id is running");
@@ -193,7 +200,8 @@ void Session::call_tool(Message& message, std::string line) {
   }
   if (const std::string why = misfit(*known, arguments); !why.empty()) return refuse(told_refused(tool, why));
   const json::Value meta = object_member(message.params, "_meta");
-  CallKey key = rules_.key_of(*rule, with_usual(*known, arguments, *message.arena), meta);
+  const json::Value meant = with_usual(*known, arguments, *message.arena);
+  CallKey key = rules_.key_of(*rule, meant, meta);
   if (!key.key) return refuse(told_refused(tool, key.refusal));
 
   const CallNumber number = ++last_call_;
@@ -211,6 +219,10 @@ void Session::call_tool(Message& message, std::string line) {
   request.input = std::move(key.input);
   request.trace = trace_from(object_member(meta, "traceparent").string_or_empty(),
                              object_member(meta, "tracestate").string_or_empty());
+  if (!rule->ask_tool.empty()) {
+    call.question = rules_.question(*rule, meant);
+    call.request = request;
+  }
   set_line(call, line_for_server(message, std::move(line), true));  // Last: the message points into the line.
   actions_.push_back({.kind = Action::Kind::begin, .call = number, .request = std::move(request)});
 }
@@ -283,11 +295,95 @@ void Session::began(CallNumber number, const Begin& begin) {
     case Begin::Kind::mismatch:
       return say_instead(told_mismatch(*call.rule));
     case Begin::Kind::unknown:
+      if (call.question && !call.was_asked && !call.is_cancelled && may_ask(call)) {
+        call.was_asked = true;
+        call.state = Call::State::asking;
+        actions_.push_back({.kind = Action::Kind::reconcile, .call = number, .record = begin.record});
+        return;
+      }
       return say_instead(told_unknown(tool, "an earlier call of it began, and how it ended is not known", hash));
     case Begin::Kind::error:
       if (begin.is_unreadable) return say_instead(told_not_kept(*call.rule));
       return say_instead(told_store_down(tool));
   }
+}
+
+bool Session::may_ask(const Call& call) const {
+  // The server is still at it, or may be: that it was not done yet says nothing.
+  if (has_forgotten_late_ || std::ranges::find(late_, call.stored_key, &Late::value_type::second) != late_.end()) {
+    return false;
+  }
+  const ToolRule* const asked = rules_.find(call.rule->ask_tool);
+  const Tool* const tool = tools_.find(call.rule->ask_tool);
+  return !server_is_gone_ && asked != nullptr && asked->kind == ToolRule::Kind::read_only && tool != nullptr &&
+         tool->pin == asked->pin;
+}
+
+void Session::found_out(CallNumber number, Finding finding) {
+  if (const auto call = calls_.find(number); call != calls_.end()) {
+    call->second.deadline.reset();
+    finding.settle = call->second.rule->settle.value_or(
+        std::max({Millis{300'000}, options_.answer_timeout, call->second.rule->policy.lease.value_or(Millis{0})}));
+    finding.retention = call->second.rule->policy.retention;
+  }
+  actions_.push_back({.kind = Action::Kind::found, .call = number, .finding = std::move(finding)});
+}
+
+void Session::question(CallNumber number, Uptime now) {
+  constexpr Millis question_timeout{30'000};
+  const auto found = calls_.find(number);
+  if (found == calls_.end() || server_is_gone_) return found_out(number, Finding::not_known("the server has ended"));
+  Call& call = found->second;
+  const std::string id = next_own_id();
+  questions_.emplace(id, number);
+  call.deadline = now + std::min(question_timeout, options_.answer_timeout);
+  std::string params = R"({"name":)" + json::quoted(call.rule->ask_tool) + R"(,"arguments":)" + call.question->to_ask;
+  if (!list_meta_.empty()) params += ",\"_meta\":" + list_meta_;
+  add(Action::Kind::to_server, 0,
+      R"({"jsonrpc":"2.0","id":)" + id + R"(,"method":"tools/call","params":)" + params + "}}");
+}
+
+// `response`: null if there is none that can be read.
+void Session::on_answer(std::map<std::string, CallNumber>::iterator question, const Message* response) {
+  const CallNumber number = question->second;
+  questions_.erase(question);
+  const json::Value result = response == nullptr ? json::Value() : response->result;
+  Finding finding = Finding::not_known("the server's answer does not say");
+  const auto found = calls_.find(number);
+  if (found != calls_.end() && result.kind() == json::Kind::object && is_final(result) &&
+      is_false_or_absent(result.member("isError"))) {
+    const std::optional<bool> done = rules_.was_done(*found->second.rule, *found->second.question, one_line(result));
+    if (done && *done) {
+      const ToolRule& rule = *found->second.rule;
+      const Tool* const tool = tools_.find(rule.name);
+      const bool has_schema = tool == nullptr || tool->has_output_schema;
+      finding = Finding::happened(
+          Result::inlined(found_result(result, rule.ask_tool, has_schema), std::string(tool_content_type)),
+          "the server says that it was done");
+    }
+    if (done && !*done) finding = Finding::not_done("the server says that it was not done");
+  }
+  found_out(number, std::move(finding));
+}
+
+void Session::reconciled(CallNumber number, const Reconciled& reconciled) {
+  const auto found = calls_.find(number);
+  if (found == calls_.end()) return;
+  Call& call = found->second;
+  const bool has_result = reconciled.kind == Reconciled::Kind::completed || reconciled.kind == Reconciled::Kind::failed;
+  if (has_result && reconciled.record != nullptr) {
+    if (!call.is_cancelled) answer(call.id, replayed(*reconciled.record, *call.rule, call.is_modern));
+    return forget(number);
+  }
+  if (reconciled.kind == Reconciled::Kind::released || reconciled.kind == Reconciled::Kind::changed) {
+    call.state = Call::State::claiming;
+    actions_.push_back({.kind = Action::Kind::begin, .call = number, .request = call.request});
+    return;
+  }
+  const std::string hash = key_hash(call.stored_key);
+  const std::string why = "an earlier call of it began, and how it ended is not known";
+  if (!call.is_cancelled) answer(call.id, result_of(told_unknown(call.rule->name, why, hash), hash, call.is_modern));
+  forget(number);
 }
 
 bool Session::may_send(CallNumber number, bool is_ours, Uptime now) {
@@ -391,6 +487,10 @@ void Session::on_response(Message& message, std::string line) {
   if (message.id.empty())
     return note(LogLevel::warning, "the server reports: " + text::printable(error_text(message.error)));
   if (message.id == own_request_) return on_page(message);
+  if (const auto question = questions_.find(message.id); question != questions_.end()) {
+    return on_answer(question, &message);
+  }
+  late_.erase(message.id);
   const auto found = pending_.find(message.id);
   if (found == pending_.end()) {
     return note(LogLevel::warning, "dropped a response that no request waits for: it is late, or was sent twice");
@@ -437,15 +537,13 @@ void Session::on_call_response(CallNumber number, Message& message, std::string 
   if (!message.error.is_null()) return on_error_response(number, message, std::move(line));
   const json::Value& result = message.result;
   if (result.kind() != json::Kind::object) return finish_unknown(number, "the server's answer cannot be read");
-  const json::Value type = result.member("resultType");
-  if (type.string_or_empty() == "input_required") {
+  if (result.member("resultType").string_or_empty() == "input_required") {
     // Nothing is done yet: the client calls again, with the answers.
     add(Action::Kind::release, number, "the tool needs more input");
     if (!call.is_cancelled) to_client(std::move(line));
     return forget(number);
   }
-  const bool is_final = type.is_null() || type.string_or_empty() == "complete";
-  if (!is_final || !object_member(result, "task").is_null()) {
+  if (!is_final(result)) {
     return finish_unknown(number, "the server did not give a result, but something that goes on");
   }
   if (!is_false_or_absent(result.member("isError"))) {
@@ -498,6 +596,8 @@ void Session::too_long_from_server(const std::string& id, std::uint64_t bytes) {
   note(LogLevel::warning, "dropped a message of the server of " + size);
   if (id.empty()) return;
   if (id == own_request_) return listing_failed({}, "the list of tools has " + size + " in one page");
+  if (const auto question = questions_.find(id); question != questions_.end()) return on_answer(question, nullptr);
+  late_.erase(id);
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;  // A request of the server: it gets no response.
   if (found->second.kind != Pending::Kind::call) {
@@ -570,8 +670,10 @@ void Session::list(const json::Value& meta) {
   ask_for_page();
 }
 
+std::string Session::next_own_id() { return json::quoted(options_.own_id + "-" + std::to_string(++own_requests_)); }
+
 void Session::ask_for_page() {
-  own_request_ = json::quoted(options_.own_id + "-" + std::to_string(++own_requests_));
+  own_request_ = next_own_id();
   std::string line = R"({"jsonrpc":"2.0","id":)" + own_request_ + R"(,"method":"tools/list","params":{)";
   if (!list_meta_.empty()) line += "\"_meta\":" + list_meta_;
   if (!cursor_.empty()) line += (list_meta_.empty() ? "\"cursor\":" : ",\"cursor\":") + cursor_;
@@ -661,6 +763,7 @@ void Session::client_gone() {
 void Session::server_gone(const std::string& why) {
   if (std::exchange(server_is_gone_, true)) return;
   own_request_.clear();
+  while (!questions_.empty()) on_answer(questions_.begin(), nullptr);
   std::vector<CallNumber> numbers;
   numbers.reserve(calls_.size());
   for (const auto& [number, call] : calls_) numbers.push_back(number);
@@ -715,6 +818,17 @@ void Session::tick(Uptime now) {
     if (call.deadline && *call.deadline <= now) late.push_back(number);
   }
   for (const CallNumber number : late) {
+    const auto question = std::ranges::find_if(questions_, [&](const auto& one) { return one.second == number; });
+    if (question != questions_.end()) {
+      on_answer(question, nullptr);
+      continue;
+    }
+    const Call& call = calls_.at(number);
+    if (late_.size() < options_.max_requests) {
+      late_.emplace(call.id, call.stored_key);
+    } else {
+      has_forgotten_late_ = true;
+    }
     // The outcome is recorded before the client has its words, so the server must not answer it meanwhile.
     finish_unknown(number, "the server did not answer in time");
   }

@@ -29,6 +29,7 @@
 #include <once/engine/engine.hpp>
 #include <once/engine/log.hpp>
 #include <once/finish.hpp>
+#include <once/reconcile.hpp>
 #include <once/time.hpp>
 
 #include "frontends/mcp/message.hpp"
@@ -50,6 +51,8 @@ struct Action {
     complete_without_result,  // … with none, because it was too large.
     hold,                     // `text` is the reason.
     release,                  // The same. ended() is not told.
+    reconcile,                // Ask about the unknown `record` of `call`: question() asks it, and reconciled() is told.
+    found,                    // What was found out about `call`: `finding`.
     unprotected,              // Report that the tool `text` runs without a claim.
     note,                     // A line for the operator.
     refuse,                   // The rules do not fit the server: end. `text` says why, one mistake a line.
@@ -59,6 +62,8 @@ struct Action {
   std::string text = {};
   std::optional<Request> request = {};
   LogLevel level = LogLevel::notice;
+  RecordPtr record = {};
+  Finding finding = {};
 };
 
 struct SessionOptions {
@@ -85,6 +90,10 @@ class Session {
   void began(CallNumber call, const Begin& begin);
   // What a completion or a hold led to.
   void ended(CallNumber call, const Finish& finish);
+  // The question about `call` is due now: it leads to an action `found`, at once or later.
+  void question(CallNumber call, Uptime now);
+  // What became of it.
+  void reconciled(CallNumber call, const Reconciled& reconciled);
 
   // The line of `call` is about to be sent. False: send nothing of it. `is_ours`: Claim::is_ours().
   bool may_send(CallNumber call, bool is_ours, Uptime now);
@@ -105,15 +114,18 @@ class Session {
  private:
   // A call of a tool with a key.
   struct Call {
-    enum class State : std::uint8_t { claiming, queued, sent, ending };
+    enum class State : std::uint8_t { claiming, queued, sent, ending, asking };
     State state = State::claiming;
     std::string id = {};  // The client's.
     const ToolRule* rule = nullptr;
     std::string line = {};  // To the server. Later: to the client.
     std::string stored_key = {};
-    std::string progress = {};  // The client's progress token, as JSON. Empty: none.
-    bool is_modern = false;     // Of a revision since 2026-07-28.
-    bool is_cancelled = false;  // The client wants no response.
+    std::string progress = {};              // The client's progress token, as JSON. Empty: none.
+    bool is_modern = false;                 // Of a revision since 2026-07-28.
+    bool is_cancelled = false;              // The client wants no response.
+    bool was_asked = false;                 // The server was asked about it.
+    std::optional<Question> question = {};  // If the rule asks about unknown calls.
+    std::optional<Request> request = {};    // To claim it again, if the rule asks.
     std::optional<Uptime> deadline = {};
   };
   // A request of the client without its response.
@@ -125,6 +137,8 @@ class Session {
     std::string tool = {};
   };
   enum class Listing : std::uint8_t { none, running, done };
+  // Calls that the server did not answer in time: by their ids, the stored keys.
+  using Late = std::map<std::string, std::string>;
   struct Held {
     std::string id;
     std::string line;
@@ -159,6 +173,10 @@ class Session {
   void release_held();
 
   void end_call(CallNumber number, Action::Kind how, std::string text, std::string line);
+  [[nodiscard]] bool may_ask(const Call& call) const;
+  void on_answer(std::map<std::string, CallNumber>::iterator question, const Message* response);
+  void found_out(CallNumber call, Finding finding);
+  [[nodiscard]] std::string next_own_id();
   void finish_unknown(CallNumber number, const std::string& why);
   void forget(CallNumber number);
   void release(CallNumber number, const std::string& why, const std::string& result);
@@ -169,6 +187,8 @@ class Session {
   std::vector<Action> actions_ = {};
   std::map<CallNumber, Call> calls_ = {};
   std::unordered_map<std::string, Pending> pending_ = {};  // By id.
+  Late late_ = {};
+  bool has_forgotten_late_ = false;  // There were too many.
   CallNumber last_call_ = 0;
   std::size_t waiting_bytes_ = 0;
   bool client_is_gone_ = false;
@@ -184,8 +204,9 @@ class Session {
   std::string cursor_ = {};
   std::size_t pages_ = 0;
   std::uint64_t own_requests_ = 0;
-  std::string own_request_ = {};  // Its id, while it has no response.
-  std::deque<Held> held_ = {};    // Requests that wait for the list.
+  std::string own_request_ = {};                      // Its id, while it has no response.
+  std::map<std::string, CallNumber> questions_ = {};  // By the id of our request.
+  std::deque<Held> held_ = {};                        // Requests that wait for the list.
 
   // Revisions before 2026-07-28 begin with a handshake.
   std::string initialize_id_ = {};          // Empty: none was seen.

@@ -94,6 +94,7 @@ std::optional<Tool> tool_of(const json::Value& tool) {
     const json::Value hint = annotations.member("readOnlyHint");
     out.says_read_only = hint.kind() == json::Kind::boolean && hint.truth();
   }
+  out.has_output_schema = !tool.member("outputSchema").is_null();
   read_arguments(tool.member("inputSchema"), out);
   return out;
 }

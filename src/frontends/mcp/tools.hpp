@@ -27,7 +27,8 @@ struct Tool {
   std::string name = {};
   std::string pin = {};  // pin_of()
   std::string description = {};
-  bool says_read_only = false;  // readOnlyHint. The server says so; it may be wrong.
+  bool has_output_schema = false;  // Clients refuse a result that has another form, unless it is an error.
+  bool says_read_only = false;     // readOnlyHint. The server says so; it may be wrong.
   std::vector<Argument> arguments = {};
   std::vector<std::string> required = {};
   // The arguments are all that the schema has at its top, so that another name in a rule is a mistake.

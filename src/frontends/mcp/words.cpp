@@ -118,6 +118,21 @@ std::string with_text(const json::Value& result, std::string_view text, std::str
   return one_line(out);
 }
 
+std::string found_result(const json::Value& said, std::string_view asked, bool is_error) {
+  std::pmr::monotonic_buffer_resource arena;
+  std::vector<json::Value> blocks{
+      text_block("This call was carried out. Its own result is not known; this is what the tool " +
+                     text::quoted(asked) + " says of it:",
+                 arena)};
+  const json::Value content = said.member("content");
+  if (content.kind() == json::Kind::array)
+    blocks.insert(blocks.end(), content.elements().begin(), content.elements().end());
+  const json::Member members[] = {
+      {"content", json::Value::array(json::keep(std::span<const json::Value>(blocks), arena))},
+      {"isError", json::Value::boolean(is_error)}};
+  return one_line(json::Value::object(std::span<const json::Member>(members)));
+}
+
 namespace {
 
 constexpr json::Rules as_clients_read{

@@ -16,6 +16,9 @@ namespace once::mcp {
 inline constexpr std::string_view outcome_in_meta = "once/outcome";  // To programs: see Told, and "replayed".
 inline constexpr std::string_view key_in_meta = "once/key-hash";     // key_hash()
 
+// Of stored results: JSON, the result of tools/call.
+inline constexpr std::string_view tool_content_type = "application/vnd.once.tool";
+
 struct Told {
   // "refused", "in-progress", "mismatch", "unknown", "unavailable", "not-kept", "lost". For programs.
   std::string_view outcome;
@@ -47,6 +50,10 @@ std::string replayed(const Record& record, const ToolRule& rule, bool modern);
 std::string superseded(const Record& record, const ToolRule& rule, bool modern);
 // The line with the result of such a call, if no other result is stored.
 std::string with_loss(const std::string& line, const ToolRule& rule);
+
+// The result of a call that was carried out and has none: what another tool, `asked`, says of it. `is_error`: so that
+// no client compares its form with the schema of the tool that acted.
+std::string found_result(const json::Value& said, std::string_view asked, bool is_error);
 
 // The result with one more text at its end.
 std::string with_text(const json::Value& result, std::string_view text, std::string_view outcome,
