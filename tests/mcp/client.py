@@ -19,6 +19,7 @@ class Client:
         self.answers = {}  # By id: a queue.
         self.others = queue.Queue()
         self.errors = []
+        self.is_over = False  # The server has closed its output.
         self.readers = [threading.Thread(target=self._read), threading.Thread(target=lambda: self.errors.extend(self.process.stderr))]
         for reader in self.readers:
             reader.start()
@@ -28,6 +29,7 @@ class Client:
             message = json.loads(line)
             waiting = self.answers.get(message.get("id")) if "method" not in message else None
             (waiting or self.others).put(message)
+        self.is_over = True
         for waiting in list(self.answers.values()):
             waiting.put(None)
 
@@ -39,6 +41,8 @@ class Client:
         """Returns the id."""
         self.ids += 1
         self.answers[self.ids] = queue.Queue()
+        if self.is_over:
+            self.answers[self.ids].put(None)
         params = dict(params or {})
         if self.modern:
             params["_meta"] = MODERN | params.get("_meta", {})
