@@ -11,7 +11,17 @@ The first call with a key runs the function, and its result is kept in the store
 any thread, process or host. If there is no server, or no key, the call raises, and nothing runs.
 """
 
-from ._client import AsyncClaim, Claim, Once, current_async_claim, current_claim, default_once, idempotent
+from ._client import (
+    AsyncClaim,
+    Claim,
+    Once,
+    commit,
+    commit_async,
+    current_async_claim,
+    current_claim,
+    default_once,
+    idempotent,
+)
 from .errors import (
     ClaimLost,
     InProgress,
@@ -50,6 +60,8 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "Unrecorded",
+    "commit",
+    "commit_async",
     "current_async_claim",
     "current_claim",
     "default_once",

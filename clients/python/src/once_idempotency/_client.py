@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import datetime
 import functools
@@ -13,10 +14,10 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
 
-from . import _address, _blocking, _keys, _protocol
+from . import _address, _blocking, _commit, _keys, _protocol
 from ._clock import uptime
 from ._keys import ALL, Key, Payload
-from ._protocol import JSON, NOT_KEPT, Granted, Protocol, Stored
+from ._protocol import JSON, MAX_RESULT_BYTES, NOT_KEPT, Granted, Protocol, Stored
 from ._scopes import default_scope, is_again, origin
 from ._wire import Unreachable
 from .errors import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("once_idempotency")
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+C = TypeVar("C", bound="_ClaimBase")
 Duration = Union[int, float, str, datetime.timedelta]
 Fates = Union[str, Mapping[Type[BaseException], str]]
 Encode = Callable[[Any], Any]
@@ -119,14 +121,16 @@ class Options:
         """None: the claim lapses. An interrupt or a cancellation says nothing of what the work has done."""
         if not isinstance(error, Exception):
             return None
-        if isinstance(error, ClaimLost):
-            return None
         if isinstance(self.on_error, str):
             return self.on_error
         for kind in type(error).__mro__:
             if kind in self.on_error:
                 return self.on_error[kind]
         return "release"
+
+    @property
+    def retention_ms(self) -> int:
+        return cast(int, self.members.get("retention_ms", 86_400_000))
 
     def encoded(self, value: Any) -> Stored:
         """What is stored of the result. The work has run, so this never fails: it says that there is no result."""
@@ -157,6 +161,7 @@ class _ClaimBase:
     """What both kinds of claim have. What ends in -ing is a protocol, which the transport of either carries out."""
 
     _stop: Callable[[], None]  # Ends the renewals.
+    _schema: Optional[str] = None  # Of the store, if the result is JSON: a middleware's is not.
 
     def __init__(self, options: Options, granted: Granted, timeout_s: float):
         self._options = options
@@ -238,9 +243,52 @@ class _ClaimBase:
             raise TypeError(f"the step '{name}' ran, and is not recorded: its result is not JSON: {error}") from error
         yield from _protocol.step(self._granted, name, data, self._timeout_s)
 
+    # ---- A transaction of the work's own
+
+    def _committing(self, connection: Any, result: Any) -> Tuple[Stored, str, Tuple[Any, ...]]:
+        """The result, and the last statement with its values."""
+        self._require_own()
+        if self._is_ended or self._schema is None or not self._granted.owner:
+            raise OnceError(
+                f"nothing is committed: the claim of '{self.key}' has ended, or is a middleware's, or of a server that this "
+                "package does not know"
+            )
+        _commit.require_transaction(connection)
+        stored = self._options.encoded(result)
+        if stored.content_type == NOT_KEPT:
+            raise TypeError(f"nothing is committed: {_why(stored)}")
+        if len(stored.body) > MAX_RESULT_BYTES:
+            raise TooLarge(f"nothing is committed: the result of '{self.key}' has {len(stored.body)} bytes")
+        return (stored, *_commit.finish(self._schema, self._granted, self._options.retention_ms, stored))
+
+    def _not_committed(self, error: BaseException, is_finished: bool) -> None:
+        """The claim is still the work's. `is_finished`: COMMIT was sent, or is about to be."""
+        self._granted.handed_out = False
+        if is_finished:
+            if _commit.is_rolled_back(error):
+                self._granted.in_doubt = None
+        elif self._granted.in_doubt is None:
+            self._granted.is_unseen = _commit.state_of(error) == _commit.CLAIM_LOST
+            _commit.explain(error, self._schema or "", self.key)
+
+    def _committed(self) -> Protocol[None]:
+        self._is_ended = True
+        self._stop()
+        return _protocol.committed(self._granted)
+
+    def _result_in_doubt(self) -> Any:
+        assert self._granted.in_doubt is not None
+        return self._options.decoded(self._granted.in_doubt, self.key)
+
+    def _require_no_doubt(self) -> None:
+        """Work that returns must not have a result recorded whose rows may have been rolled back."""
+        if self._granted.in_doubt is not None and not self._is_ended:
+            raise Unrecorded(f"the work of '{self.key}' returned, but its transaction may not have been committed")
+
     def _completing_block(self, result: Any) -> Protocol[Any]:
         if not self._may_complete and not self._is_ended:
             raise OnceError("the function's result completes the claim: return it")
+        self._require_no_doubt()
         self._begin_end()
         return (yield from self._completing(result))
 
@@ -276,21 +324,30 @@ class _ClaimBase:
         """As _ending, where there is something that the caller must see before a failure of it."""
         try:
             yield from self._ending(word, *texts)
+        except _protocol.Committed:
+            raise
         except OnceError as error:
             log.error("the end of '%s' was not recorded: %s", self.key, error)
 
     def _lapses(self, error: BaseException) -> bool:
         """Whether nothing is to be sent for this error of the work."""
-        if not self._is_ended and (self._options.fate(error) is None or os.getpid() != self._pid):
+        if self._is_ended:
+            return True
+        # After a commit() that may have been carried out, or did not see the claim, the server knows how it stands.
+        is_lost = isinstance(error, ClaimLost) and self._granted.in_doubt is None and not self._granted.is_unseen
+        if is_lost or self._options.fate(error) is None or os.getpid() != self._pid:
             self._lapse()
         return self._is_ended
 
-    def _throwing(self, error: BaseException) -> Protocol[None]:
+    def _throwing(self, error: BaseException) -> Protocol[bool]:
+        """Whether the transaction that was in doubt has been committed after all."""
         fate = self._options.fate(error) or "hold"
-        if fate == "fail":
-            yield from self._settling(fate, type(error).__name__, str(error))
-        else:
-            yield from self._settling(fate, f"{type(error).__name__}: {error}")
+        texts = (type(error).__name__, str(error)) if fate == "fail" else (f"{type(error).__name__}: {error}",)
+        try:
+            yield from self._settling(fate, *texts)
+        except _protocol.Committed:
+            return True
+        return False
 
 
 class Claim(_ClaimBase):
@@ -339,9 +396,39 @@ class Claim(_ClaimBase):
         """The outcome is not known: nothing is run until an operator has decided."""
         self._transport.run(self._ending("hold", reason))
 
-    def _thrown(self, error: BaseException) -> None:
-        if not self._lapses(error):
-            self._transport.run(self._throwing(error))
+    def commit(self, connection: Any, result: T) -> T:
+        """Records the result in the connection's transaction, and commits it: the work's rows and its result, or neither.
+
+        The store is PostgreSQL, and the connection one of psycopg or psycopg2 to its database. It goes last, and the work
+        returns the same result. An attempt that lost its claim commits nothing, and gets `ClaimLost`. After any error the
+        transaction is rolled back, and the claim is still the work's: after a deadlock it may repeat the transaction. If
+        the connection broke while it committed, the caller of the function gets the result, if it was committed.
+        """
+        _commit.require_driver(connection, is_async=False)
+        is_finished = False
+        try:
+            stored, statement, values = self._committing(connection, result)
+            self.check()
+            self._granted.handed_out = True
+            cursor = connection.cursor()
+            cursor.execute(statement, values)
+            cursor.close()
+            is_finished, self._granted.in_doubt = True, stored  # An earlier commit() was rolled back: the claim was there.
+            connection.commit()
+        except BaseException as error:
+            try:
+                with contextlib.suppress(Exception):  # It may have ended already.
+                    connection.rollback()
+            finally:
+                if self._granted.handed_out:
+                    self._not_committed(error, is_finished)
+            raise
+        self._transport.run(self._committed())
+        return result
+
+    def _thrown(self, error: BaseException) -> bool:
+        """Whether the transaction that was in doubt has been committed after all."""
+        return not self._lapses(error) and self._transport.run(self._throwing(error))
 
 
 class AsyncClaim(_ClaimBase):
@@ -390,9 +477,32 @@ class AsyncClaim(_ClaimBase):
         """The outcome is not known: nothing is run until an operator has decided."""
         await self._transport.run_to_its_end(self._ending("hold", reason))
 
-    async def _thrown(self, error: BaseException) -> None:
-        if not self._lapses(error):
-            await self._transport.run_to_its_end(self._throwing(error))
+    async def commit(self, connection: Any, result: T) -> T:
+        """As Claim.commit(), of a psycopg.AsyncConnection."""
+        _commit.require_driver(connection, is_async=True)
+        is_finished = False
+        try:
+            stored, statement, values = self._committing(connection, result)
+            await self.check()
+            self._granted.handed_out = True
+            cursor = connection.cursor()
+            await cursor.execute(statement, values)
+            await cursor.close()
+            is_finished, self._granted.in_doubt = True, stored
+            await connection.commit()
+        except BaseException as error:
+            try:
+                with contextlib.suppress(Exception):
+                    await connection.rollback()
+            finally:  # Also if the task is cancelled once more.
+                if self._granted.handed_out:
+                    self._not_committed(error, is_finished)
+            raise
+        await self._transport.run_to_its_end(self._committed())
+        return result
+
+    async def _thrown(self, error: BaseException) -> bool:
+        return not self._lapses(error) and await self._transport.run_to_its_end(self._throwing(error))
 
 
 def _why(stored: Stored) -> str:
@@ -412,11 +522,42 @@ def current_async_claim() -> AsyncClaim:
     return _current(AsyncClaim)
 
 
-def _current(kind: Type[T]) -> T:
+def _found(kind: Type[T]) -> Optional[T]:
     for claim in reversed(_claims.get()):
         if isinstance(claim, kind) and not claim._is_ended:
             return claim
-    raise OnceError(f"no {kind.__name__} here: this code was not called by an idempotent function")
+    return None
+
+
+def _current(kind: Type[T]) -> T:
+    claim = _found(kind)
+    if claim is None:
+        raise OnceError(f"no {kind.__name__} here: this code was not called by an idempotent function")
+    return claim
+
+
+def commit(connection: Any, result: T) -> T:
+    """`current_claim().commit(connection, result)`. Where ONCE_DISABLED is set there is no claim, and it only commits."""
+    claim = _found(Claim)
+    if claim is not None:
+        return claim.commit(connection, result)
+    if _SWITCH.get(os.environ.get("ONCE_DISABLED", "").lower()):  # The decorator has reported it.
+        connection.commit()
+        return result
+    connection.rollback()
+    raise OnceError("nothing is committed: no claim here, because this code was not called by an idempotent function")
+
+
+async def commit_async(connection: Any, result: T) -> T:
+    """The same in coroutines: `await current_async_claim().commit(connection, result)`."""
+    claim = _found(AsyncClaim)
+    if claim is not None:
+        return await claim.commit(connection, result)
+    if _SWITCH.get(os.environ.get("ONCE_DISABLED", "").lower()):
+        await connection.commit()
+        return result
+    await connection.rollback()
+    raise OnceError("nothing is committed: no claim here, because this code was not called by an idempotent coroutine")
 
 
 def _refuse_own(scope: str, key: str) -> None:
@@ -449,10 +590,10 @@ class Block:
         claim = self._claim
         assert isinstance(claim, Claim)
         _claims.reset(self._token)
-        if error is not None:
-            claim._thrown(error)
-        else:
+        if error is None:
             self._require_end(claim)
+        elif claim._thrown(error):
+            raise Replayed(claim._result_in_doubt()) from error
 
     @staticmethod
     def _require_end(claim: Union[Claim, AsyncClaim]) -> None:
@@ -474,10 +615,10 @@ class Block:
         claim = self._claim
         assert isinstance(claim, AsyncClaim)
         _claims.reset(self._token)
-        if error is not None:
-            await claim._thrown(error)
-        else:
+        if error is None:
             self._require_end(claim)
+        elif await claim._thrown(error):
+            raise Replayed(claim._result_in_doubt()) from error
 
 
 _all: "weakref.WeakSet[Once]" = weakref.WeakSet()
@@ -504,7 +645,8 @@ class Once:
     An address needs `token_file` (default: ONCE_TOKEN_FILE), a file with a token. It is read again when the server does
     not know the token any more. With https, `cert_file` and `key_file` are a client certificate in place of the token, in
     PEM. The server's certificate and its name are always verified: by `ca_file` (default: ONCE_CA_FILE), else by the
-    authorities of the system. A file that is replaced counts for the next connection.
+    authorities of the system. A file that is replaced counts for the next connection. `schema` is the PostgreSQL store's,
+    for `commit()`.
     """
 
     def __init__(
@@ -519,7 +661,9 @@ class Once:
         program: Optional[str] = None,
         timeout: Duration = 10,
         holder: Optional[str] = None,
+        schema: str = "once",
     ):
+        self._schema = schema
         self._where = _address.Where(
             _address.Named(server, store, token_file, ca_file, cert_file, key_file, program))
         self._blocking = _blocking.Transport(self._where)
@@ -667,11 +811,15 @@ class Once:
 
     def _begin(self, options: Options, members: Mapping[str, Any]) -> Union[Claim, Stored]:
         got = self._blocking.run(_protocol.begin(members, options.wait_s, self._timeout_s))
-        return got if isinstance(got, Stored) else Claim(self._blocking, options, got, self._timeout_s)
+        return got if isinstance(got, Stored) else self._for_json(Claim(self._blocking, options, got, self._timeout_s))
 
     async def _begin_async(self, options: Options, members: Mapping[str, Any]) -> Union[AsyncClaim, Stored]:
         got = await self._aio.run(_protocol.begin(members, options.wait_s, self._timeout_s))
-        return got if isinstance(got, Stored) else AsyncClaim(self._aio, options, got, self._timeout_s)
+        return got if isinstance(got, Stored) else self._for_json(AsyncClaim(self._aio, options, got, self._timeout_s))
+
+    def _for_json(self, claim: C) -> C:
+        claim._schema = self._schema
+        return claim
 
     def _run(self, options: Options, members: Mapping[str, Any], work: Callable[[Claim], Any]) -> Any:
         claim = self._begin(options, members)
@@ -685,8 +833,10 @@ class Once:
                 if inspect.iscoroutine(result):
                     result.close()
                 raise TypeError("the function returned a coroutine or a generator, which has not run: use `async def`")
+            claim._require_no_doubt()
         except BaseException as error:
-            claim._thrown(error)
+            if claim._thrown(error):
+                return claim._result_in_doubt()
             raise
         finally:
             _claims.reset(mark)
@@ -703,8 +853,10 @@ class Once:
         mark = _claims.set((*_claims.get(), claim))
         try:
             result = await work(claim)
+            claim._require_no_doubt()
         except BaseException as error:
-            await claim._thrown(error)
+            if await claim._thrown(error):
+                return claim._result_in_doubt()
             raise
         finally:
             _claims.reset(mark)

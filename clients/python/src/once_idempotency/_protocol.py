@@ -63,6 +63,11 @@ class Granted:
     derived_keys: Mapping[str, str] = field(default_factory=dict)
     renew_until: float = math.inf
     lost: Optional[ClaimLost] = None
+    stored_key: str = ""
+    owner: str = ""  # Empty: of a server whose claims are of another version.
+    handed_out: bool = False  # To a transaction, which ends the claim: a renewal then finds it gone.
+    in_doubt: Optional[Stored] = None  # The result of a transaction that may have been committed.
+    is_unseen: bool = False  # The work's connection did not find the claim. The server may.
 
     def path(self, word: str) -> str:
         return f"/v1/claims/{self.id}/{word}"
@@ -146,6 +151,8 @@ def _granted(members: Mapping[str, Any], response: Response, sent: float) -> Gra
             valid_until=sent + got["valid_for_ms"] / 1000,
             steps={name: base64.b64decode(text) for name, text in got["steps"].items()},
             derived_keys=dict(got["derived_keys"]),
+            stored_key=got["stored_key_hex"],
+            owner=got["claim"][2:34] if got["claim"].startswith("01") else "",
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unreachable(f"the server's claim is malformed: {error!r}", fatal=True) from error
@@ -197,7 +204,7 @@ def renew(granted: Granted, timeout_s: float, note: str = "") -> Protocol[None]:
     if response.status == 503 or not response.is_of_once:
         raise Unreachable("the server could not renew the claim yet")
     if response.status in (409, 200):  # 200: superseded, by another attempt's result.
-        raise _lost(granted)
+        raise lost(granted)
     raise refused(response, f"the claim of '{granted.key}' is not renewed")
 
 
@@ -210,6 +217,8 @@ def renewal(granted: Granted, timeout_s: float) -> Protocol[Optional[float]]:
         # A third of the lease is left for more tries, and one slow answer must not cost other claims theirs.
         yield from renew(granted, min(timeout_s, granted.lease_s / 3))
     except ClaimLost as error:
+        if granted.handed_out or granted.in_doubt is not None:
+            return None
         granted.lost = error
         log.warning("%s", error)
         return None
@@ -237,7 +246,7 @@ def assure(granted: Granted, timeout_s: float) -> Protocol[None]:
             yield Pause(pause())
 
 
-def _lost(granted: Granted) -> ClaimLost:
+def lost(granted: Granted) -> ClaimLost:
     return ClaimLost(
         f"the claim of '{granted.key}' was lost while the work ran, and no result is stored; look what the work has done"
     )
@@ -273,8 +282,30 @@ def finish(
     if response.status == 413:
         raise TooLarge(response.problem()[1])
     if response.status == 409:
-        raise _lost(granted)
+        if granted.in_doubt is not None and response.problem()[0] == "already-finished":
+            raise Committed(f"the transaction of '{granted.key}' was committed, and its result is stored")
+        raise lost(granted)
     raise refused(response, f"the work of '{granted.key}' ran, and its end is not recorded")
+
+
+class Committed(OnceError):
+    """The transaction that was in doubt."""
+
+
+def committed(granted: Granted) -> Protocol[None]:
+    """Ends the claim in the server, which would find out by its next renewal. A release changes nothing of what is
+    committed, and is refused. Else a driver took a COMMIT for done that rolled back: some do, after another statement of
+    the transaction has failed meanwhile."""
+    try:
+        response = yield Send("POST", granted.path("release"), b'{"reason":"COMMIT rolled back"}', JSON, 1.0)
+    except Unreachable as error:
+        log.info("the server does not know yet that '%s' was committed: %s", granted.key, error)
+        return
+    if response.status == 200 and response.answer == "recorded":
+        raise OnceError(
+            f"nothing is committed for '{granted.key}', and a retry runs: the driver reported a COMMIT that rolled back. Use the "
+            "connection in one thread or task only"
+        )
 
 
 def complete(granted: Granted, result: Stored, timeout_s: float) -> Protocol[Tuple[Optional[Stored], bool]]:
@@ -311,7 +342,7 @@ def step(granted: Granted, name: str, result: bytes, timeout_s: float) -> Protoc
     if word == "already-finished":
         raise StepReused(f"the step '{name}' was finished with another result: a name is used once")
     if response.status in (409, 200):
-        raise _lost(granted)
+        raise lost(granted)
     raise refused(response, f"the step '{name}' ran, and is not recorded")
 
 
