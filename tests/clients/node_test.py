@@ -15,13 +15,14 @@ from cutting_proxy import CuttingProxy  # noqa: E402
 
 MODULES = subprocess.run([ROOT / "tools/node-tools", "tests/clients"], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
 USE = """
-import { Once, InProgress, currentClaim } from 'once-idempotency';
+import { Once, InProgress, commit, currentClaim } from 'once-idempotency';
 import { onceExpress, SHARED } from 'once-idempotency/express';
 import { onceFastify } from 'once-idempotency/fastify';
 import { onceRoute } from 'once-idempotency/web';
 import { onceProcessor } from 'once-idempotency/bullmq';
 import { Job, Worker } from 'bullmq';
 import { fastify } from 'fastify';
+import { Client, PoolClient } from 'pg';
 
 const once = new Once({ server: 'unix:/run/once.sock' });
 const charge = once.makeIdempotent(async (order: { id: string }, cents: number) => ({ receipt: order.id, cents }),
@@ -37,12 +38,13 @@ const route = onceRoute({ once, principal: 'X-Api-Key' }, async (request: Reques
 const answered: Promise<Response> = route(new Request('http://a/'), { id: 5 });
 new Worker('emails', onceProcessor(once, { scope: 'emails' }, async (job: Job<{ to: string }>) => job.data.to), { connection: {} });
 new Worker<{ to: string }>('emails', onceProcessor(once, { scope: 'signal' }, async (job, token, signal) => signal?.aborted), { connection: {} });
+const committed = async (client: Client, pooled: PoolClient): Promise<number[]> => [await commit(client, 1), await commit(pooled, 2)];
 class Till {
   @once.idempotent({ key: (order: { id: string }) => order.id, scope: 'till' })
   async charge(order: { id: string }) { return `receipt of ${order.id}`; }
 }
 const receipt: Promise<string> = new Till().charge({ id: 'a' });
-export { receipt, typed, sync, step, answered, InProgress };
+export { committed, receipt, typed, sync, step, answered, InProgress };
 """
 TILL = """
 import { Once } from 'once-idempotency';
@@ -91,7 +93,7 @@ class Node(harness.Case):
         shop.mkdir(parents=True)
         subprocess.run(["tar", "xzf", self.path("once-idempotency-0.0.0.tgz"), "--strip-components=1", "-C", shop], check=True)
         self.path("shop/node_modules/@types").symlink_to(f"{MODULES}/node_modules/@types")
-        for name in ("undici-types", "fastify", "bullmq"):
+        for name in ("undici-types", "fastify", "bullmq", "pg", "pg-types", "pg-protocol"):
             self.path(f"shop/node_modules/{name}").symlink_to(f"{MODULES}/node_modules/{name}")
         paths, names = [f"once-idempotency{path}" for path in EXPORTS], list(EXPORTS.values())
         for line in (f"console.log(...{paths}.map((path, at) => typeof require(path)[{names}[at]]))",

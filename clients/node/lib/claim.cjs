@@ -23,6 +23,34 @@ function refused(answer, what) {
   return new Refused(`${what}: the server refused it: ${answer.status} ${word}: ${detail}${answer.advised}`, { status: answer.status, reason: word });
 }
 
+// The transaction that was in doubt was committed.
+class Committed extends OnceError {}
+
+// A COMMIT that PostgreSQL answered by ROLLBACK, which is no error there.
+class RolledBack extends OnceError {}
+
+// SQLSTATE of an error that the database has sent: `code` may also be the system's, such as EPIPE.
+const stateOf = (error) => (error?.severity === undefined ? '' : String(error.code));
+
+// Whether this error of COMMIT says so. A connection that broke says nothing, and neither does a pooler's word that its own
+// connection to the database did.
+const isRolledBack = (error) => error instanceof RolledBack || !/^$|^(08|57|58|XX)|^40003$/.test(stateOf(error));
+
+// What the store's function, or its absence, means for the work.
+function explained(error, schema, key) {
+  const { name, text } = {
+    ON001: {
+      name: 'ClaimLost',
+      text: `this transaction does not find the claim of '${key}'. Another attempt or an operator has taken it. Or the ` +
+        "transaction began before the claim, under repeatable read; or the client is of another database than the store's",
+    },
+    42883: { text: `the client's database has no ${schema}.finish_or_raise(). It must be the store's: name its schema by new Once({ schema }), and run 'once table create' after an upgrade` },
+    42501: { text: "the client's role may not finish claims: run 'once table create --role ROLE'" },
+  }[stateOf(error).replace('3F000', '42883')] ?? {};
+  if (text === undefined) return error;
+  return new (name === 'ClaimLost' ? ClaimLost : OnceError)(`nothing is committed: ${text}`, { cause: error });
+}
+
 class Claim {
   #transport;
   #timeoutS;
@@ -33,6 +61,11 @@ class Claim {
   #ended = false;
   #renewUntil;
   #forget;
+  #storedKey;
+  #owner; // Empty: of a server whose claims are of another version.
+  #isHandedOut = false; // To a transaction, which ends the claim: a renewal then finds it gone.
+  #inDoubt; // The result of a transaction that may have been committed.
+  #isUnseen = false; // The work's client did not find the claim. The server may.
 
   constructor(transport, timeoutS, scope, key, got, sentAt, signal) {
     this.#transport = transport;
@@ -46,6 +79,8 @@ class Claim {
       this.leaseS = got.lease_ms / 1000;
       this.validUntil = sentAt + got.valid_for_ms / 1000;
       this.#steps = new Map(Object.entries(got.steps).map(([name, text]) => [name, Buffer.from(text, 'base64')]));
+      this.#storedKey = got.stored_key_hex;
+      this.#owner = got.claim.startsWith('01') ? got.claim.slice(2, 34) : '';
       this.derivedKeys = Object.freeze({ ...got.derived_keys });
       if (!got.claim || !Number.isFinite(this.validUntil) || !(this.leaseS > 0)) throw new TypeError('members are missing');
     } catch (error) {
@@ -85,6 +120,7 @@ class Claim {
   }
 
   #renewAfter(seconds) {
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(async () => {
       if (uptime() >= this.#renewUntil) {
         warn(`the work of '${this.key}' runs for longer than maxDuration: its claim is not renewed, and lapses`);
@@ -95,6 +131,7 @@ class Claim {
         await this.#renew(Math.min(this.#timeoutS, this.leaseS / 3));
       } catch (error) {
         if (error instanceof ClaimLost) {
+          if (this.#isHandedOut || this.#inDoubt !== undefined) return;
           this.#abort.abort(error);
           return;
         }
@@ -156,7 +193,10 @@ class Claim {
       if (answer.status === 200 && answer.word === 'recorded') return undefined;
       if (answer.status === 200 && answer.word === 'superseded') return answer;
       if (answer.status === 413) throw new TooLarge(answer.problem().detail);
-      if (answer.status === 409) throw this.#lost();
+      if (answer.status === 409) {
+        if (this.#inDoubt !== undefined && answer.problem().word === 'already-finished') throw new Committed('it was committed');
+        throw this.#lost();
+      }
       throw refused(answer, `the work of '${this.key}' ran, and its end is not recorded`);
     } finally {
       this.#stop();
@@ -174,6 +214,61 @@ class Claim {
     }
     warn(`'${this.key}' ran, and its result of ${stored.body.length} bytes was too large to keep`);
     return this.finish('complete', Buffer.from(`a result of ${stored.body.length} bytes was too large to keep`), NOT_KEPT);
+  }
+
+  // Records the result in the transaction of `client`, as its last statement, and commits it.
+  async commitWith(client, schema, stored, retentionMs) {
+    if (this.#ended || this.#owner === '') {
+      throw new OnceError(`nothing is committed: the claim of '${this.key}' has ended, or is of a server that this package does not know`);
+    }
+    await this.check();
+    try {
+      await client.query('SAVEPOINT once_commit; RELEASE SAVEPOINT once_commit');
+    } catch (error) {
+      if (stateOf(error) !== '25P01') throw error;
+      throw new OnceError(
+        'nothing is committed: without BEGIN on this client the rows are committed already, each by itself. Of a pool use a ' +
+          'client of its own, as by pool.connect()',
+      );
+    }
+    this.#isHandedOut = true; // A renewal that found the claim finished would take it for lost.
+    let isFinished = false;
+    try {
+      await client.query(
+        `SELECT "${schema.replaceAll('"', '""')}".finish_or_raise($1::text, $2::text, $3::bytea, $4::text, $5::text::interval)`,
+        [this.#storedKey, this.#owner, stored.body, stored.type, `${retentionMs} milliseconds`],
+      );
+      isFinished = true;
+      this.#inDoubt = stored; // An earlier commit was rolled back: the claim was there.
+      const done = await client.query('COMMIT');
+      if (done?.command === 'ROLLBACK') {
+        throw new RolledBack(`nothing is committed for '${this.key}': another statement of this transaction failed meanwhile`);
+      }
+    } catch (error) {
+      this.#isHandedOut = false;
+      if (isFinished) {
+        if (isRolledBack(error)) this.#inDoubt = undefined;
+      } else if (this.#inDoubt === undefined) {
+        this.#isUnseen = stateOf(error) === 'ON001';
+        throw explained(error, schema, this.key);
+      }
+      throw error;
+    }
+    this.#inDoubt = undefined;
+    this.#stop();
+    // Ends the claim in the server, which would find out by its next renewal. What is committed is not released.
+    this.#transport.send({ method: 'POST', path: this.#path('release'), body: json({ reason: 'COMMIT rolled back' }), type: JSON_TYPE }, 1).catch(() => {});
+  }
+
+  // Whether nothing is to be sent for this error of the work: it was cancelled, or its claim is lost, and it may have acted.
+  // After a commit that may have been carried out, or did not see the claim, the server knows how it stands.
+  lapses(error) {
+    const isLost = error instanceof ClaimLost && this.#inDoubt === undefined && !this.#isUnseen;
+    return isLost || this.signal.aborted;
+  }
+
+  get resultInDoubt() {
+    return this.#inDoubt;
   }
 
   // ---- for the work
@@ -260,4 +355,4 @@ class Claim {
   }
 }
 
-module.exports = { Claim, refused, warn, JSON_TYPE, NOT_KEPT };
+module.exports = { Claim, Committed, refused, warn, JSON_TYPE, NOT_KEPT };

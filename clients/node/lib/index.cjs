@@ -3,22 +3,45 @@
 // Operations that run once, however often they are called: a client of `once serve`. index.d.ts is the manual.
 const { AsyncLocalStorage } = require('node:async_hooks');
 const errors = require('./errors.cjs');
-const { Claim, refused, warn, JSON_TYPE, NOT_KEPT } = require('./claim.cjs');
+const { Claim, Committed, refused, warn, JSON_TYPE, NOT_KEPT } = require('./claim.cjs');
 const { pauses, randomId, sleep, uptime } = require('./kernel.cjs');
 const { Transport, Unreachable } = require('./transport.cjs');
 const { compared, durationMs, encoded, keyText } = require('./values.cjs');
 
 const { ClaimLost, InProgress, KeyReused, OnceError, OutcomeUnknown } = errors;
-const { ResultNotKept, ResultUnreadable, StoredFailure, Unavailable, Unrecorded } = errors;
+const { ResultNotKept, ResultUnreadable, StoredFailure, TooLarge, Unavailable, Unrecorded } = errors;
 const FATES = ['release', 'fail', 'hold'];
 const SWITCH = { 1: true, true: true, yes: true, on: true, 0: false, false: false, no: false, off: false, '': false };
+const MAX_RESULT_BYTES = 2 * 1024 * 1024;
 const claims = new AsyncLocalStorage();
+const policies = new WeakMap(); // Of claims whose results are JSON: options and schema.
 
 const currentClaim = () => {
   const claim = (claims.getStore() ?? []).findLast((one) => !one.hasEnded);
   if (claim === undefined) throw new OnceError('no claim here: this code was not called by an idempotent function');
   return claim;
 };
+
+// Records the result in the transaction of `client`, and commits it. After any error it is rolled back.
+async function commit(client, result) {
+  const claim = (claims.getStore() ?? []).findLast((one) => !one.hasEnded);
+  try {
+    if (claim === undefined && SWITCH[(process.env.ONCE_DISABLED ?? '').toLowerCase()]) { // The function has reported it.
+      await client.query('COMMIT');
+      return result;
+    }
+    if (!policies.has(claim)) {
+      throw new OnceError('nothing is committed: no claim here, or a middleware\'s: this code was not called by an idempotent function');
+    }
+    const { options, schema } = policies.get(claim);
+    const stored = options.committed(result, claim.key);
+    await claim.commitWith(client, schema, stored, options.members.retention_ms ?? 86_400_000);
+    return result;
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {}); // It may have ended already.
+    throw error;
+  }
+}
 
 // Whether ONCE_DISABLED switches protection off, as docs/testing.md has it. Each such run is reported.
 function isDisabled(scope) {
@@ -65,6 +88,18 @@ class Options {
     }
   }
 
+  // The same for commit(), which can still refuse.
+  committed(value, key) {
+    let body;
+    try {
+      body = encoded(this.encode ? this.encode(value) : value);
+    } catch (error) {
+      throw new TypeError(`nothing is committed: the result of '${key}' is not JSON: ${error.message}`, { cause: error });
+    }
+    if (body.length > MAX_RESULT_BYTES) throw new TooLarge(`nothing is committed: the result of '${key}' has ${body.length} bytes`);
+    return { body, type: JSON_TYPE };
+  }
+
   decoded({ body, type }, key) {
     if (type === NOT_KEPT) throw new ResultNotKept(`'${key}' ran, and ${body}; it is not run again`);
     let value;
@@ -93,15 +128,17 @@ class Once {
   #transport;
   #timeoutS;
   #holder;
+  #schema;
   #scopes = new Map();
 
   constructor(options = {}) {
-    const { timeout = 10_000, holder = `pid ${process.pid}`, server, store, tokenFile, caFile, certFile, keyFile, program, ...unknown } =
+    const { timeout = 10_000, holder = `pid ${process.pid}`, server, store, tokenFile, caFile, certFile, keyFile, program, schema = 'once', ...unknown } =
       typeof options === 'string' ? { store: options } : options;
     if (Object.keys(unknown).length > 0) throw new TypeError(`there is no option ${Object.keys(unknown).join(', ')}`);
     this.#transport = new Transport({ server, store, tokenFile, caFile, certFile, keyFile, program });
     this.#timeoutS = durationMs(timeout, 'timeout') / 1000;
     this.#holder = holder;
+    this.#schema = schema;
   }
 
   close() {
@@ -156,11 +193,14 @@ class Once {
     const claim = await this.begin(options, key, compare, signal);
     if (!(claim instanceof Claim)) return options.decoded(claim, key);
     claim.startRenewing(options.maxDurationS);
+    policies.set(claim, { options, schema: this.#schema });
     let result;
     try {
       result = await claims.run([...(claims.getStore() ?? []), claim], () => work(claim));
+      // Its rows may have been rolled back, so no result is recorded.
+      if (claim.resultInDoubt !== undefined) throw new Unrecorded(`the work of '${key}' returned, but its transaction may not have been committed`);
     } catch (error) {
-      await ended(claim, options, error);
+      if (await ended(claim, options, error)) return options.decoded(claim.resultInDoubt, key);
       throw error;
     }
     if (claim.hasEnded) return result;
@@ -252,11 +292,13 @@ function otherBegin(answer, key) {
   }
 }
 
-// What becomes of the claim of work that threw.
+// What becomes of the claim of work that threw. Resolves with whether its transaction that was in doubt has been committed.
 async function ended(claim, options, error) {
-  if (claim.hasEnded) return;
-  // It was cancelled, or its claim is lost: it may have acted, so the claim lapses.
-  if (claim.signal.aborted || error instanceof ClaimLost) return claim.lapse();
+  if (claim.hasEnded) return false;
+  if (claim.lapses(error)) {
+    claim.lapse();
+    return false;
+  }
   const name = error?.name ?? 'Error';
   const message = String(error?.message ?? error);
   try {
@@ -264,9 +306,11 @@ async function ended(claim, options, error) {
     if (fate === 'fail') await claim.fail(name, message);
     else await claim[fate](`${name}: ${message}`);
   } catch (problem) {
+    if (problem instanceof Committed) return true;
     if (!(problem instanceof OnceError)) throw problem;
     warn(`the end of '${claim.key}' was not recorded: ${problem.message}`);
   }
+  return false;
 }
 
-module.exports = { ...errors, Claim, Once, currentClaim, internal: { Options, isDisabled, claims } };
+module.exports = { ...errors, Claim, Once, commit, currentClaim, internal: { Options, isDisabled, claims } };

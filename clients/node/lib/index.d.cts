@@ -25,6 +25,8 @@ export interface OnceOptions {
   timeout?: Duration;
   /** Who has the claim, for people. Default: the process's number. */
   holder?: string;
+  /** The PostgreSQL store's schema, for commit(). Default: once. */
+  schema?: string;
 }
 
 export interface CallOptions<R = unknown> {
@@ -127,6 +129,15 @@ export class Once {
 
 /** The claim of the idempotent function that runs. */
 export function currentClaim(): Claim;
+
+/**
+ * Records the result in the client's transaction, and commits it: the work's rows and its result, or neither. The store is
+ * PostgreSQL, and the client one of `pg` to its database, after BEGIN. It goes last, and the work returns the same result.
+ * An attempt that lost its claim commits nothing, and gets ClaimLost. After any error the transaction is rolled back, and
+ * the claim is still the work's: after a deadlock it may repeat the transaction. If the connection broke while it
+ * committed, the caller of the function gets the result, if it was committed.
+ */
+export function commit<R>(client: { query(text: string, values?: any[]): Promise<unknown> }, result: R): Promise<R>;
 
 /** The base of all errors here. */
 export class OnceError extends Error {

@@ -3,5 +3,5 @@ import once from './index.cjs';
 
 export const {
   Claim, ClaimLost, InProgress, KeyMissing, KeyReused, Once, OnceError, OutcomeUnknown, Refused, ResultNotKept,
-  ResultUnreadable, StepReused, StoredFailure, TooLarge, Unavailable, Unrecorded, currentClaim,
+  ResultUnreadable, StepReused, StoredFailure, TooLarge, Unavailable, Unrecorded, commit, currentClaim,
 } = once;
