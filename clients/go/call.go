@@ -206,6 +206,9 @@ func call[R any](ctx context.Context, c *Client, o options, key string, payload 
 	if claim.ended() {
 		return result, err
 	}
+	if err == nil && claim.inDoubt != nil { // Its rows may have been rolled back, so no result is recorded.
+		err = fail(ErrUnrecorded, "the work of %q returned, but its transaction may not have been committed", key)
+	}
 	if err != nil {
 		if claim.failed(ctx, working, o, err) {
 			return decode[R](key, Result{claim.inDoubt, jsonType})
@@ -233,7 +236,9 @@ func call[R any](ctx context.Context, c *Client, o options, key string, payload 
 // failed reports whether the transaction of Commit was committed after all.
 func (c *Claim) failed(ctx, working context.Context, o options, err error) bool {
 	// It was cancelled, or its claim is lost: it may have acted, so the claim lapses.
-	if working.Err() != nil || errors.Is(err, ErrClaimLost) {
+	// After a Commit that may have been carried out, or did not see the claim, the server knows how it stands.
+	isLost := errors.Is(err, ErrClaimLost) && c.inDoubt == nil && !c.isUnseen
+	if working.Err() != nil || isLost {
 		c.Lapse()
 		return false
 	}
@@ -446,7 +451,7 @@ func (c *Client) begin(ctx context.Context, o options, key string, members map[s
 		err = claim.Check(ctx)
 		if err == nil {
 			claim.retention, claim.maxDuration = o.retention, o.maxDuration
-			claim.startRenewing()
+			claim.startRenewing(claim.lease / 3)
 			return claim, nil, nil
 		}
 		if !errors.Is(err, ErrClaimLost) {

@@ -44,6 +44,7 @@ type Claim struct {
 	retention        time.Duration
 	maxDuration      time.Duration
 	inDoubt          []byte // The result of a transaction that may have been committed.
+	isUnseen         bool   // The work's connection did not find the claim. The server may.
 
 	mutex      sync.Mutex
 	validUntil time.Duration // Of uptime().
@@ -96,14 +97,15 @@ func (c *Claim) renew(ctx context.Context, note string, timeout time.Duration) e
 	return refused(got, fmt.Sprintf("the claim of %q is not renewed", c.Key))
 }
 
-func (c *Claim) startRenewing() {
+func (c *Claim) startRenewing(first time.Duration) {
 	var renewing context.Context
 	renewing, c.stop = context.WithCancel(context.Background())
-	go c.keepRenewed(renewing, c.maxDuration)
+	go c.keepRenewed(renewing, first, c.maxDuration, c.inDoubt != nil)
 }
 
-func (c *Claim) keepRenewed(ctx context.Context, maxDuration time.Duration) {
-	following, until := c.lease/3, uptime()+maxDuration
+// A renewal in doubt that finds no claim does not lose it: the transaction may have been committed.
+func (c *Claim) keepRenewed(ctx context.Context, following, maxDuration time.Duration, isInDoubt bool) {
+	until := uptime() + maxDuration
 	for sleep(ctx, following) == nil {
 		if maxDuration > 0 && uptime() >= until {
 			c.client.warn(fmt.Sprintf("the work of %q runs for longer than MaxDuration: its claim is not renewed, and lapses", c.Key))
@@ -113,7 +115,7 @@ func (c *Claim) keepRenewed(ctx context.Context, maxDuration time.Duration) {
 		following = c.lease / 3
 		var none *unreachable
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || isInDoubt && errors.Is(err, ErrClaimLost):
 			return
 		case errors.Is(err, ErrClaimLost):
 			c.lose(err)

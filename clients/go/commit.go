@@ -62,24 +62,54 @@ func (c *Claim) commit(ctx context.Context, tx Tx, body []byte) error {
 	finish := "SELECT " + c.client.schema + ".finish_or_raise($1::text, $2::text, $3::bytea, $4::text, $5::text::interval)"
 	retention := fmt.Sprintf("%d milliseconds", c.retention.Milliseconds())
 	if _, err := tx.ExecContext(ctx, finish, c.storedKey, c.owner, body, jsonType, retention); err != nil {
-		if sqlState(err) == "ON001" && c.inDoubt == nil {
-			return c.errLost()
-		}
-		c.startRenewing()
-		return fmt.Errorf("once: nothing is committed for %q: %w", c.Key, err)
+		c.startRenewing(0)
+		return c.explained(err)
 	}
+	c.inDoubt = nil // An earlier Commit was rolled back: the claim was there.
 	if err := tx.Commit(); err != nil {
-		if sqlState(err) == "" { // The server has not said that it rolled back.
+		if !isRolledBack(sqlState(err)) {
 			c.inDoubt = body
 		}
-		c.startRenewing()
+		c.startRenewing(0)
 		return fmt.Errorf("once: the transaction of %q failed as it was committed: %w", c.Key, err)
 	}
+	c.inDoubt = nil
 	if c.begin() == nil {
-		// The server would find out by its next renewal, and holds the claim until then.
-		go c.client.send(context.WithoutCancel(ctx), "POST", c.path("complete"), body, jsonType, c.client.timeout)
+		// Ends the claim in the server, which would find out by its next renewal. What is committed is not released.
+		reason := []byte(`{"reason":"COMMIT rolled back"}`)
+		go c.client.send(context.WithoutCancel(ctx), "POST", c.path("release"), reason, jsonType, c.client.timeout)
 	}
 	return nil
+}
+
+// explained says what the store's function, or its absence, means for the work.
+func (c *Claim) explained(err error) error {
+	switch sqlState(err) {
+	case "ON001":
+		if c.inDoubt == nil {
+			c.isUnseen = true
+			return fail(ErrClaimLost, "nothing is committed: this transaction does not find the claim of %q. Another attempt or an "+
+				"operator has taken it. Or the transaction began before the claim, under repeatable read; or it is in another "+
+				"database than the store's: %v", c.Key, err)
+		}
+	case "42883", "3F000":
+		return fmt.Errorf("once: nothing is committed: the transaction's database has no %s.finish_or_raise(). It must be the "+
+			"store's: name its schema by Config.Schema, and run `once table create` after an upgrade: %w", c.client.schema, err)
+	case "42501":
+		return fmt.Errorf("once: nothing is committed: the connection's role may not finish claims: run `once table create "+
+			"--role ROLE`: %w", err)
+	}
+	return fmt.Errorf("once: nothing is committed for %q: %w", c.Key, err)
+}
+
+// isRolledBack is whether this error of COMMIT says so. A connection that broke says nothing, and neither does a pooler's
+// word that its own connection to the database did.
+func isRolledBack(state string) bool {
+	if len(state) != 5 || state == "40003" {
+		return false
+	}
+	class := state[:2]
+	return class != "08" && class != "57" && class != "58" && class != "XX"
 }
 
 // sqlState is empty if the server has not answered. Drivers agree on this method.

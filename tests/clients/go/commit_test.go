@@ -6,12 +6,14 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
-	_ "github.com/lib/pq"
+	"github.com/lib/pq"
 	"once.invalid/once"
 )
 
@@ -179,6 +181,92 @@ func TestDoubtfulCommitIsFoundOut(t *testing.T) {
 		return once.Commit(ctx, s.begin(ctx, "e", 2), receipt{"other", 0})
 	})
 	s.want("e", got, err, 1, 1)
+}
+
+func TestIsolation(t *testing.T) {
+	s := newShop(t)
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		begin := func(ctx context.Context, order string) *sql.Tx {
+			tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+			s.must(tx, err)
+			s.must(tx.ExecContext(ctx, "INSERT INTO charges VALUES ($1, 1)", order)) // Its snapshot is of now.
+			return tx
+		}
+		order := level.String()
+		got, err := s.charge(order, func(ctx context.Context, made receipt) error {
+			tx := begin(ctx, order)
+			_, err := once.Step(ctx, once.ClaimFrom(ctx), "written", func(context.Context) (int, error) { return 1, nil })
+			s.must(nil, err) // Since the snapshot, as a renewal is.
+			var state interface{ SQLState() string }
+			if err := once.Commit(ctx, tx, made); !errors.As(err, &state) || state.SQLState() != "40001" {
+				t.Error(err)
+			}
+			return once.Commit(ctx, begin(ctx, order), made)
+		})
+		s.want(order, got, err, 1, 1)
+		early := order + " early" // Before the claim, which it does not see. The next call need not wait for a lease.
+		tx := begin(context.Background(), early)
+		_, err = s.charge(early, func(ctx context.Context, made receipt) error { return once.Commit(ctx, tx, made) })
+		if !errors.Is(err, once.ErrClaimLost) || !strings.Contains(err.Error(), "repeatable read") {
+			t.Fatal(err)
+		}
+		got, err = s.charge(early, func(ctx context.Context, made receipt) error {
+			return once.Commit(ctx, begin(ctx, early), made)
+		}, once.Wait(0))
+		s.want(early, got, err, 1, 1)
+	}
+}
+
+func TestOtherDatabaseIsSaid(t *testing.T) {
+	s := newShop(t)
+	other, err := sql.Open("postgres", strings.Replace(os.Getenv("ONCE_TEST_DATABASE"), "/once_1", "/template1", 1))
+	s.must(other, err)
+	defer other.Close()
+	_, err = s.charge("h", func(ctx context.Context, made receipt) error {
+		tx, err := other.BeginTx(ctx, nil)
+		s.must(tx, err)
+		return once.Commit(ctx, tx, made)
+	})
+	if err == nil || !strings.Contains(err.Error(), "must be the store's") {
+		t.Fatal(err)
+	}
+	got, err := s.charge("h", func(ctx context.Context, made receipt) error { return once.Commit(ctx, s.begin(ctx, "h", 1), made) }, once.Wait(0))
+	s.want("h", got, err, 1, 1)
+}
+
+func TestWorkThatGoesOnInDoubtGetsTheResult(t *testing.T) {
+	s := newShop(t)
+	got, err := s.charge("i", func(ctx context.Context, made receipt) error {
+		if err := once.Commit(ctx, brokenTx{s.begin(ctx, "i", 1), true}, made); err == nil {
+			t.Error("no error")
+		}
+		return fmt.Errorf("as a renewal reports it: %w", once.ErrClaimLost)
+	})
+	s.want("i", got, err, 1, 1)
+}
+
+// pooledTx gets a pooler's word that its connection to the database broke.
+type pooledTx struct{ *sql.Tx }
+
+func (p pooledTx) Commit() error {
+	return errors.Join(&pq.Error{Code: "08P01", Message: "server conn crashed?"}, p.Tx.Commit())
+}
+
+func TestDoubtThatIsNotReturnedRecordsNothing(t *testing.T) {
+	s := newShop(t)
+	_, err := s.charge("g", func(ctx context.Context, made receipt) error {
+		if err := once.Commit(ctx, brokenTx{s.begin(ctx, "g", 1), false}, made); err == nil {
+			t.Error("no error")
+		}
+		return nil
+	})
+	if !errors.Is(err, once.ErrUnrecorded) || s.rows("g") != 0 {
+		t.Fatalf("%v, %d rows", err, s.rows("g"))
+	}
+	got, err := s.charge("g", func(ctx context.Context, made receipt) error {
+		return once.Commit(ctx, pooledTx{s.begin(ctx, "g", 1)}, made)
+	})
+	s.want("g", got, err, 1, 1)
 }
 
 func TestCommitNeedsTheWorksClaim(t *testing.T) {
