@@ -1,5 +1,5 @@
 """examples_test.py ONCE: the shops in examples/clients, each with a server that it starts on demand: an order that is posted
-twice is charged once, and an order with another amount is refused."""
+twice is charged once, and an order with another amount is refused. And the agents there, whose models are scripts."""
 import json
 import os
 import pathlib
@@ -80,6 +80,30 @@ class Examples(harness.Case):
             self.path(f"node_modules/{name}").symlink_to(folder)
         self.path("shop.mjs").write_text((EXAMPLES / "shop.mjs").read_text())  # Node looks for packages beside it.
         self.serve("node", "shop.mjs")
+
+    def check_agent(self, name, *command, **env):
+        """Five calls, then all of them again. The bank is asked once for each order."""
+        end = "(once: this is the result of an earlier call with the same "
+        texts = ["error: the tool takes too long", f"charged 4000 cents\n\n{end}{name}. ",
+                 f'The tool "charge" was not called: an earlier call had the same {name} and other arguments. ',
+                 "error: the bank does not answer", 'It is not known whether "charge" was carried out: ']
+        again = [texts[1], *texts[1:3], texts[4], texts[4]]
+        for wanted in (texts, again):
+            done = subprocess.run(list(map(str, command)), cwd=self.dir, stdout=subprocess.PIPE, text=True, check=True,
+                                  timeout=harness.DEADLINE_S * 5, env={**self.env, **env})
+            calls = done.stdout.split("call_")[1:]
+            self.assertEqual([text.partition("\n")[2][:len(start)] for text, start in zip(calls, wanted)], wanted)
+            self.assertEqual(len(calls), 5)
+        self.assertEqual(self.path("bank.log").read_text().splitlines(), ["charged order-17: 4000", "charged order-18: 500"])
+
+    def test_agent_in_python(self):
+        self.check_agent("order_id", sys.executable, EXAMPLES / "agent.py", PYTHONPATH=str(ROOT / "clients/python/src"))
+
+    def test_agent_in_node(self):
+        self.path("node_modules").mkdir()
+        self.path("node_modules/once-idempotency").symlink_to(ROOT / "clients/node")
+        self.path("agent.mjs").write_text((EXAMPLES / "agent.mjs").read_text())
+        self.check_agent("orderId", "node", "agent.mjs")
 
     def test_net_http(self):
         go = subprocess.run([ROOT / "tools/go-for-clients"], stdout=subprocess.PIPE, check=True, text=True).stdout.strip()

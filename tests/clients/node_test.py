@@ -63,7 +63,7 @@ WRONG = ["charge({ id: 17 }, 5);", "once.makeIdempotent((n: number) => n, { scop
          "class Wrong { @once.idempotent({ key: (n: number) => n, scope: 'x' }) async charge(order: string) { return order; } }",
          "class Wrong { @once.idempotent({ key: (n: number) => n, scope: 'x' }) charge = 5; }", "onceExpress({ once });", "app.register(onceFastify, { once });", "onceRoute({ once, principal: SHARED }, () => 5);",
          "route(new Request('http://a/'), {});", "onceProcessor(once, {}, async (job: Job) => 1);"]
-EXPORTS = {"": "Once", "/express": "onceExpress", "/fastify": "onceFastify", "/web": "onceRoute", "/bullmq": "onceProcessor"}
+EXPORTS = {"": "Once", "/express": "onceExpress", "/fastify": "onceFastify", "/web": "onceRoute", "/bullmq": "onceProcessor", "/mcp": "result"}
 
 
 class Node(harness.Case):

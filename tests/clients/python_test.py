@@ -940,11 +940,12 @@ class Package(harness.Case):
     def test_a_decorated_function_keeps_its_type(self):
         self.path("use.py").write_text(
             "from once_idempotency import Once\nonce = Once('sqlite:x')\n@once.idempotent(key='{n}')\ndef f(n: int) -> str:\n    return str(n)\n"
-            "@once.idempotent(key='{n}')\nasync def g(n: int) -> str:\n    return str(n)\nreveal_type(f)\nreveal_type(g)\nf('x')\n")
+            "@once.idempotent(key='{n}')\nasync def g(n: int) -> str:\n    return str(n)\nreveal_type(f)\nreveal_type(g)\nf('x')\n"
+            "@once.tool(key='{n}')\ndef t(n: int) -> str:\n    return str(n)\nreveal_type(t)\n")
         env = {**self.env, "MYPYPATH": str(PACKAGE / "src")}
         done = subprocess.run([TOOLS, "-m", "mypy", "--strict", "--cache-dir", self.path("cache"), self.path("use.py")], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, env=env, cwd=self.dir, check=False)
-        self.assertRegex(done.stdout, r'(?s)"def \(n: int\) -> str".*"def \(n: int\) -> .*Coroutine\[Any, Any, str\]".*incompatible type "str"')
+        self.assertRegex(done.stdout, r'(?s)"def \(n: int\) -> str".*"def \(n: int\) -> .*Coroutine\[Any, Any, str\]".*incompatible type "str".*"def \(n: int\) -> str"')
 
 
 @contextlib.contextmanager

@@ -112,6 +112,21 @@ class Options {
     return this.decode ? this.decode(value) : value;
   }
 
+  // What a call resolves with that did not run; that ran, where another attempt's result counts; and where none is stored.
+  replayed(stored, key) {
+    return this.decoded(stored, key);
+  }
+
+  superseded(stored, key) {
+    return this.decoded(stored, key);
+  }
+
+  lost(error, result) {
+    if (!(error instanceof Unrecorded) || this.onUnrecorded === 'throw') throw error;
+    warn(`${error.message}; its work has run, and may run again`);
+    return result;
+  }
+
   fate(error) {
     const fate = typeof this.onError === 'function' ? this.onError(error) : this.onError;
     return FATES.includes(fate) ? fate : 'hold'; // A function with a bug must not let the work run again.
@@ -153,14 +168,7 @@ class Once {
       throw new TypeError('payload is a function of the arguments that returns what is compared, or null');
     }
     const options = new Options(scope, more);
-    // Not by their sources: closures and bound functions that differ have the same one.
-    if ((this.#scopes.get(scope) ?? fn) !== fn) {
-      throw new TypeError(
-        `two functions have the scope '${scope}': they would give their results to one another's callers. Give each a scope ` +
-          'of its own, or use call() for work that is made anew for each call',
-      );
-    }
-    this.#scopes.set(scope, fn);
+    this.#claimScope(scope, fn);
     const once = this;
     const run = async function (...args) {
       if (isDisabled(scope)) return fn.apply(this, args);
@@ -171,6 +179,25 @@ class Once {
     };
     Object.defineProperty(run, 'name', { value: fn.name });
     return run;
+  }
+
+  // Not by their sources: closures and bound functions that differ have the same one.
+  #claimScope(scope, fn) {
+    if ((this.#scopes.get(scope) ?? fn) !== fn) {
+      throw new TypeError(
+        `two functions have the scope '${scope}': they would give their results to one another's callers. Give each a scope ` +
+          'of its own, or use call() for work that is made anew for each call',
+      );
+    }
+    this.#scopes.set(scope, fn);
+  }
+
+  tool(fn, options) {
+    const { tooled } = require('./tool.cjs');
+    return tooled(fn, options, {
+      run: (...of) => this.#run(...of),
+      claimScope: (scope, one) => this.#claimScope(scope, one),
+    });
   }
 
   // A decorator of methods. The function is the class's, so one scope serves all of its objects.
@@ -191,7 +218,7 @@ class Once {
 
   async #run(options, key, compare, work, signal) {
     const claim = await this.begin(options, key, compare, signal);
-    if (!(claim instanceof Claim)) return options.decoded(claim, key);
+    if (!(claim instanceof Claim)) return options.replayed(claim, key);
     claim.startRenewing(options.maxDurationS);
     policies.set(claim, { options, schema: this.#schema });
     let result;
@@ -206,11 +233,10 @@ class Once {
     if (claim.hasEnded) return result;
     try {
       const other = await claim.finishWith(options.stored(result, key));
-      return other === undefined ? result : options.decoded({ body: other.body, type: other.type }, key);
+      return other === undefined ? result : options.superseded({ body: other.body, type: other.type }, key);
     } catch (error) {
-      if (!(error instanceof Unrecorded) || options.onUnrecorded === 'throw') throw error;
-      warn(`${error.message}; its work has run, and may run again`);
-      return result;
+      if (!(error instanceof ClaimLost || error instanceof Unrecorded)) throw error;
+      return options.lost(error, result);
     }
   }
 

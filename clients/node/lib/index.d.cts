@@ -70,6 +70,33 @@ export interface FunctionOptions<A extends unknown[], R> extends CallOptions<R> 
   payload?: ((...args: A) => unknown) | null;
 }
 
+/** What a model is told in place of a tool's result. */
+export interface Told {
+  /** For programs, as `once/outcome` of `once mcp` has it. */
+  outcome: 'in-progress' | 'mismatch' | 'unknown' | 'refused' | 'unavailable' | 'not-kept' | 'replayed' | 'lost';
+  /** For the model: what happened, and what to do. */
+  text: string;
+  /** There is a result all the same: an earlier call's, or one that could not be recorded. */
+  result?: unknown;
+}
+
+export interface ToolOptions<A extends unknown[], R> extends CallOptions<R> {
+  /** The tool's name, as the model knows it. */
+  name: string;
+  /** What names one call: a name in the first argument, several of them, or a function of the arguments. Or give `run`. */
+  key?: (keyof A[0] & string) | readonly (keyof A[0] & string)[] | ((...args: A) => KeyPart | readonly KeyPart[] | Promise<KeyPart | readonly KeyPart[]>);
+  /** The conversation, in which calls with equal arguments are one: a function of the arguments. Kept for ten minutes. */
+  run?: (...args: A) => KeyPart | readonly KeyPart[] | Promise<KeyPart | readonly KeyPart[]>;
+  /** The operation's name. Default: `name`. */
+  scope?: string;
+  /** What is compared. Default: the first argument, which the model sends. null: nothing. */
+  payload?: ((...args: A) => unknown) | null;
+  /** Makes what the tool returns. Default: the text; for a result that is a text, both; other results stay as they are. */
+  told?: (told: Told) => unknown;
+  /** false: no text is added to a result. */
+  tellModel?: boolean;
+}
+
 /** The right to run the operation. It is renewed meanwhile. */
 export class Claim {
   private constructor();
@@ -109,6 +136,14 @@ export class Once {
     fn: (...args: A) => R,
     options: FunctionOptions<A, Awaited<R>>,
   ): (...args: A) => Promise<Awaited<R>>;
+  /**
+   * The function of an agent's tool, which acts once for each key. A call that does not run resolves with a text for the
+   * model, never with an error that would be answered by another call. Defaults: onLapse 'hold', onError 'fail', wait 30 s.
+   */
+  tool<A extends unknown[], R, T = string>(
+    fn: (...args: A) => R,
+    options: Omit<ToolOptions<A, Awaited<R>>, 'told'> & { told?: (told: Told) => T },
+  ): (...args: A) => Promise<Awaited<R> | T>;
   /**
    * A decorator of methods, as `@once.idempotent({ key: (order) => order.id, scope: 'charge' })`. The object is neither in
    * the key nor compared. It is for decorators of JavaScript, not for `experimentalDecorators` of TypeScript.

@@ -1,5 +1,6 @@
 // What a model is told instead of a result. Never an error of the protocol, which a client or a model may answer by a
-// new call: each says whether something was done, and what to do now.
+// new call: each says whether something was done, and what to do now. The packages for Python and Node say the same:
+// clients/python/src/once_idempotency/_words.py and clients/node/lib/words.cjs. A test compares them, so change all.
 #pragma once
 
 #include <string>

@@ -22,6 +22,7 @@ from ._client import (
     default_once,
     idempotent,
 )
+from ._words import Told
 from .errors import (
     ClaimLost,
     InProgress,
@@ -57,6 +58,7 @@ __all__ = [
     "ResultUnreadable",
     "StepReused",
     "StoredFailure",
+    "Told",
     "TooLarge",
     "Unavailable",
     "Unrecorded",

@@ -20,6 +20,7 @@ from ._keys import ALL, Key, Payload
 from ._protocol import JSON, MAX_RESULT_BYTES, NOT_KEPT, Granted, Protocol, Stored
 from ._scopes import default_scope, is_again, origin
 from ._wire import Unreachable
+from ._words import Told
 from .errors import (
     ClaimLost,
     InProgress,
@@ -74,6 +75,8 @@ def _ms(value: Duration, name: str) -> int:
 class Options:
     """How calls of one operation are claimed, and what becomes of them. Checked when the function is decorated."""
 
+    otherwise = "release"  # Becomes of an error that `on_error` does not name.
+
     def __init__(
         self,
         scope: str,
@@ -126,7 +129,7 @@ class Options:
         for kind in type(error).__mro__:
             if kind in self.on_error:
                 return self.on_error[kind]
-        return "release"
+        return self.otherwise
 
     @property
     def retention_ms(self) -> int:
@@ -155,6 +158,21 @@ class Options:
         except ValueError as error:
             raise ResultUnreadable(f"'{key}' ran, and its result is no JSON: {error}", stored.body, JSON) from error
         return self.decode(value) if self.decode is not None else value
+
+    def replayed(self, stored: Stored, key: str) -> Any:
+        """What a call returns that did not run."""
+        return self.decoded(stored, key)
+
+    def superseded(self, stored: Stored, key: str) -> Any:
+        """What a call returns that ran, where another attempt's result counts."""
+        return self.decoded(stored, key)
+
+    def lost(self, error: OnceError, result: Any) -> Any:
+        """The same where no result is stored."""
+        if isinstance(error, ClaimLost) or self.on_unrecorded == "raise":
+            raise error
+        log.error("%s; its work has run, and may run again", error)
+        return result
 
 
 class _ClaimBase:
@@ -297,15 +315,12 @@ class _ClaimBase:
         stored = self._options.encoded(result)
         try:
             other, is_kept = yield from _protocol.complete(self._granted, stored, self._timeout_s)
-        except Unrecorded as error:
-            if self._options.on_unrecorded == "raise":
-                raise
-            log.error("%s; its work has run, and may run again", error)
-            return result
+        except (ClaimLost, Unrecorded) as error:
+            return self._options.lost(error, result)
         finally:
             self._stop()
         if other is not None:
-            return self._options.decoded(other, self.key)
+            return self._options.superseded(other, self.key)
         if not is_kept:
             log.warning("'%s' ran, and its result was not kept: %s", self.key, _why(stored))
         return result
@@ -728,6 +743,34 @@ class Once:
 
         return decorate
 
+    def tool(
+        self,
+        *,
+        key: Optional[Key] = None,
+        run: Optional[Key] = None,
+        scope: Optional[str] = None,
+        payload: Payload = ALL,
+        told: Optional[Callable[[Told], Any]] = None,
+        tell_model: bool = True,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Decorates a tool of an agent, below the framework's own decorator: it acts once for each key.
+
+        A call that does not run returns a `Told`, a text that says to the model what happened and what to do: never an
+        error, which a framework or a model might answer by another call. `key` names the arguments that name what must
+        happen once, such as "{order_id}". Or `run` names the conversation, such as "{ctx.context.thread_id}": in one run,
+        calls with equal arguments are one, for ten minutes. Both may be a function of the arguments. Arguments that the
+        framework adds, such as its context, do not count. `told` turns a `Told` into what the tool must return instead, if
+        that is no text. `tell_model=False` leaves the note out of a replayed text. The others are those of `idempotent`,
+        with the defaults on_lapse="hold", on_error="fail" and wait=30.
+        """
+        from . import _tool
+
+        def decorate(function: F) -> F:
+            return cast(F, _tool.wrapped(self, function, key, run, scope, payload, told, tell_model, dict(options)))
+
+        return decorate
+
     def _wrapped(self, function: Callable[..., Any], key: Key, scope: Optional[str], payload: Payload, more: Dict[str, Any]) -> Any:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("a generator has no single result: decorate a function that returns one")
@@ -824,7 +867,7 @@ class Once:
     def _run(self, options: Options, members: Mapping[str, Any], work: Callable[[Claim], Any]) -> Any:
         claim = self._begin(options, members)
         if isinstance(claim, Stored):
-            return options.decoded(claim, members["key"])
+            return options.replayed(claim, members["key"])
         claim._may_complete = False
         mark = _claims.set((*_claims.get(), claim))
         try:
@@ -848,7 +891,7 @@ class Once:
     async def _run_async(self, options: Options, members: Mapping[str, Any], work: Callable[[AsyncClaim], Any]) -> Any:
         claim = await self._begin_async(options, members)
         if isinstance(claim, Stored):
-            return options.decoded(claim, members["key"])
+            return options.replayed(claim, members["key"])
         claim._may_complete = False
         mark = _claims.set((*_claims.get(), claim))
         try:

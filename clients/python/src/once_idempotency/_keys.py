@@ -137,6 +137,12 @@ class Arguments:
             raise kind(f"{error}; nothing was run; name the arguments that count with payload=[...]") from None
 
 
+def named_in(key: Key) -> str:
+    """Its arguments, for people."""
+    fields = [field for _, field, _, _ in string.Formatter().parse(key) if field] if isinstance(key, str) else []
+    return ", ".join(dict.fromkeys(fields)) or "key"
+
+
 def whole_key(value: Any) -> str:
     """The text of a key. Several parts become a JSON array, so that no two lists of parts are one key."""
     if isinstance(value, (tuple, list)):

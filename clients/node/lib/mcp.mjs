@@ -1,0 +1,4 @@
+import mcp from './mcp.cjs';
+
+export const { result } = mcp;
+export * from './mcp.cjs';
