@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
-import shutil
 import socket
 import stat
 import struct
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ._wire import Response, Unreachable
 
@@ -310,6 +306,8 @@ def _variable(name: str) -> Optional[str]:
 
 def _is_loopback(host: str) -> bool:
     try:
+        import ipaddress  # Here and below: what few clients need is imported late. Imports are most of a first call's time.
+
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
@@ -328,6 +326,8 @@ def _server(server: str, named: Named) -> Address:
             "token_file= or ONCE_TOKEN_FILE"
         )
     try:
+        from urllib.parse import urlsplit
+
         url = urlsplit(server)
         scheme, host, port = url.scheme, url.hostname or "", url.port
     except ValueError:
@@ -380,6 +380,8 @@ def _find(program: Optional[str]) -> str:
     beside = os.path.join(os.path.dirname(sys.executable), "once")
     if os.access(beside, os.X_OK):
         return beside
+    import shutil
+
     found = shutil.which("once")
     if found is None:
         raise ValueError(
@@ -389,14 +391,22 @@ def _find(program: Optional[str]) -> str:
     return found
 
 
+def _nameless_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("once"), "w+b")
+    import tempfile
+
+    return tempfile.TemporaryFile()
+
+
 class Starting:
     """The program, started. Its output goes to files: the server that it leaves behind may keep pipes open."""
 
     def __init__(self, address: OnDemand):
         self.command = address.command()
         try:
-            self.output = tempfile.TemporaryFile()
-            self.errors = tempfile.TemporaryFile()
+            self.output = _nameless_file()
+            self.errors = _nameless_file()
         except OSError as error:
             raise Unreachable(f"no file for what {self.command[0]} prints: {error}") from error
         try:

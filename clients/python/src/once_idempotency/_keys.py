@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import decimal
 import enum
-import hashlib
 import inspect
 import json
 import math
 import string
-import uuid
+import sys
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .errors import KeyMissing
@@ -21,7 +19,13 @@ Key = Union[str, Callable[..., Any]]
 Payload = Union[str, Sequence[str], Callable[..., Any], None]
 
 MAX_PAYLOAD_BYTES = 32 * 1024  # A larger one is compared by its SHA-256.
-_BUGS = {"undefined", "null", "nil", "none", "nan", "true", "false", "[object object]", str(uuid.UUID(int=0))}
+_BUGS = {"undefined", "null", "nil", "none", "nan", "true", "false", "[object object]", "00000000-0000-0000-0000-000000000000"}
+
+
+def _loaded(module: str, name: str) -> Tuple[type, ...]:
+    """Empty, if the program has not imported it: then no value is of this type, and a first call need not wait for it."""
+    found = getattr(sys.modules.get(module), name, None)
+    return () if found is None else (found,)
 
 
 def key_part(value: Any, name: str) -> str:
@@ -31,7 +35,7 @@ def key_part(value: Any, name: str) -> str:
     if value is None or value == "":
         raise KeyMissing(f"the key's part '{name}' is missing; nothing was run")
     if isinstance(value, bool) or not isinstance(
-        value, (str, int, uuid.UUID, decimal.Decimal, datetime.date, datetime.datetime)
+        value, (str, int, datetime.date, datetime.datetime, *_loaded("uuid", "UUID"), *_loaded("decimal", "Decimal"))
     ):
         raise TypeError(
             f"the key's part '{name}' is a {type(value).__name__}; use a text, a number, a UUID or a date, "
@@ -162,7 +166,13 @@ def compared(value: Any) -> Dict[str, str]:
     data = text.encode("utf-8")
     if len(data) <= MAX_PAYLOAD_BYTES:
         return {"payload_json": text}
-    return {"fingerprint": f"sha256:{hashlib.sha256(data).hexdigest()}"}
+    return {"fingerprint": f"sha256:{_sha256(data)}"}
+
+
+def _sha256(data: Any) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def _json_of(value: Any) -> str:
@@ -199,10 +209,10 @@ def _plain(value: Any) -> Any:
         return _with_names(value.value)
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
-    if isinstance(value, (uuid.UUID, decimal.Decimal)):
+    if isinstance(value, (*_loaded("uuid", "UUID"), *_loaded("decimal", "Decimal"))):
         return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return {"sha256": hashlib.sha256(value).hexdigest()}
+        return {"sha256": _sha256(value)}
     if isinstance(value, (set, frozenset)):
         return _sorted(value)
     raise TypeError(f"an argument of type {type(value).__name__} cannot be compared")

@@ -6,14 +6,13 @@ Each function is a generator: it yields a `Send` and gets a `Response`, or `Unre
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import math
 import os
+from binascii import a2b_base64
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Generator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
-from urllib.parse import quote
 
 from ._clock import uptime
 from ._wire import Pause, Response, Send, Unreachable
@@ -142,14 +141,14 @@ def _granted(members: Mapping[str, Any], response: Response, sent: float) -> Gra
     got = response.json()
     try:
         return Granted(
-            id=quote(got["claim"], safe=""),
+            id=_quoted(got["claim"]),
             scope=members.get("scope", ""),
             key=members["key"],
             attempt=int(got["attempt"]),
             token=int(got["token"]),
             lease_s=got["lease_ms"] / 1000,
             valid_until=sent + got["valid_for_ms"] / 1000,
-            steps={name: base64.b64decode(text) for name, text in got["steps"].items()},
+            steps={name: a2b_base64(text) for name, text in got["steps"].items()},
             derived_keys=dict(got["derived_keys"]),
             stored_key=got["stored_key_hex"],
             owner=got["claim"][2:34] if got["claim"].startswith("01") else "",
@@ -163,7 +162,7 @@ def _other_begin(response: Response, key: str) -> Stored:
         return stored(response)
     if response.status == 200 and response.answer == "failed":
         got = response.json()
-        result = base64.b64decode(got["result"]) if "result" in got else None
+        result = a2b_base64(got["result"]) if "result" in got else None
         raise StoredFailure(str(got.get("code", "")), str(got.get("message", "")), result, str(got.get("content_type", "")))
     word, detail = response.problem()
     if word == "in-progress":
@@ -331,7 +330,7 @@ def end(granted: Granted, word: str, texts: Sequence[str], timeout_s: float) -> 
 
 
 def step(granted: Granted, name: str, result: bytes, timeout_s: float) -> Protocol[None]:
-    path = "steps/" + quote(name, safe="").replace(".", "%2E")
+    path = f"steps/{_quoted(name)}"
     response = yield from _persist(granted, "PUT", path, result, JSON, timeout_s)
     if response.status == 200 and response.answer == "recorded":
         granted.steps[name] = result
@@ -344,6 +343,14 @@ def step(granted: Granted, name: str, result: bytes, timeout_s: float) -> Protoc
     if response.status in (409, 200):
         raise lost(granted)
     raise refused(response, f"the step '{name}' ran, and is not recorded")
+
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~")
+
+
+def _quoted(text: str) -> str:
+    """For a path; a name of dots alone would be another one. urllib.parse takes long to import."""
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8"))
 
 
 def _cut(text: str, limit: int) -> str:
