@@ -1,5 +1,5 @@
-"""What tools/chart made of the chart in deploy/helm, against the schemas of Kubernetes and against `once proxy --check`:
-every manifest, and the settings inside it. Then what neither of them sees: that names, ports, times and sizes in one
+"""What tools/chart made of the chart in deploy/helm, against the schemas of Kubernetes and against the program: every
+manifest, with `once proxy --check` the settings inside it, and `once serve` with the arguments inside it. Then what neither of them sees: that names, ports, times and sizes in one
 place fit those in another. And the chart's schema: it knows each setting of the program, and no other name or value.
 
 kubernetes-validate has the schemas with it, so nothing is fetched and no cluster is needed. Helm is not needed either:
@@ -8,10 +8,12 @@ Usage: kubernetes_test.py ONCE_PROGRAM
 """
 import copy
 import hashlib
+import http.client
 import json
 import os
 import pathlib
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,8 @@ PYTHON = subprocess.run([ROOT / "tools/python-tools"], stdout=subprocess.PIPE, t
 if pathlib.Path(sys.prefix) != pathlib.Path(PYTHON).parent.parent:
     os.execv(PYTHON, [PYTHON, *sys.argv])
 
+sys.path.insert(0, str(ROOT / "tests/clients"))
+import certificates  # noqa: E402
 import jsonschema  # noqa: E402  from the virtual environment, like yaml
 import kubernetes_validate  # noqa: E402
 import yaml  # noqa: E402
@@ -78,7 +82,8 @@ def seconds(text):
 
 SHIPPED = {path.name: path for path in (ROOT / "deploy/kubernetes").glob("*.yaml")}
 FILES = SHIPPED | {path.name: path for path in MADE.glob("*.yaml")}
-
+SERVERS = [name for name in FILES if name.startswith("server")]
+PROXIES = [name for name in FILES if name not in SERVERS]
 
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -115,9 +120,9 @@ def containers(pods):
     return pods["spec"].get("initContainers", []) + pods["spec"]["containers"]
 
 
-def for_each_file(test):
+def for_each_proxy(test):
     def every(self):
-        for name in FILES:
+        for name in PROXIES:
             with self.subTest(file=name):
                 test(self, *parts(name))
     return every
@@ -139,7 +144,7 @@ class Manifests(unittest.TestCase):
                     with self.subTest(file=name, kind=document["kind"], version=version):
                         kubernetes_validate.validate(document, version, strict=True)
 
-    @for_each_file
+    @for_each_proxy
     def test_settings_are_read_as_written(self, documents, pods, once, settings):
         ((file, text),) = of_kind(documents, "ConfigMap")["data"].items()
         self.assertEqual(file, "proxy.toml")
@@ -147,7 +152,7 @@ class Manifests(unittest.TestCase):
         self.assertGreater(len(written), 8)
         self.assertTrue(set(written) <= {name for name, value in settings.items() if value is not None}, written)
 
-    @for_each_file
+    @for_each_proxy
     def test_pods_have_no_rights(self, documents, pods, once, settings):
         spec = pods["spec"]
         self.assertIs(spec["automountServiceAccountToken"], False)
@@ -161,7 +166,7 @@ class Manifests(unittest.TestCase):
             self.assertIn("memory", container["resources"]["limits"])
             self.assertEqual(set(container["resources"]["requests"]), {"cpu", "memory"})
 
-    @for_each_file
+    @for_each_proxy
     def test_what_is_mounted_is_there(self, documents, pods, once, settings):
         self.assertEqual(once["args"], ["proxy", "--config", f"{MOUNTED}/proxy.toml"])
         volumes = {volume["name"]: volume for volume in pods["spec"]["volumes"]}
@@ -196,7 +201,7 @@ class Manifests(unittest.TestCase):
                 for name, rest in re.findall(r"^\$ kubectl create secret generic (\S+)(.*)$", PAGE, re.M)}
         self.assertEqual({name: made.get(name) for name in wanted}, wanted)
 
-    @for_each_file
+    @for_each_proxy
     def test_ports_and_probes(self, documents, pods, once, settings):
         ports = {port["name"]: port["containerPort"] for port in once["ports"]}
         self.assertEqual({name: f"0.0.0.0:{port}" for name, port in ports.items()},
@@ -254,7 +259,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual({name for name in FILES if any(one["kind"] == "CronJob" for one in manifests(name))},
                          {"sidecar-postgresql.yaml"})
 
-    @for_each_file
+    @for_each_proxy
     def test_times_and_sizes_fit(self, documents, pods, once, settings):
         slept = sum(one.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
                     for one in containers(pods))
@@ -294,6 +299,110 @@ class Manifests(unittest.TestCase):
         self.assertLess(of_kind(documents, "PodDisruptionBudget")["spec"]["minAvailable"], owner["replicas"])
 
 
+TOKEN = "the-token-of-a-client-in-this-test"
+
+
+class Servers(unittest.TestCase):
+    """The manifests of `once serve`."""
+
+    @staticmethod
+    def once(name):
+        documents = manifests(name)
+        pods = of_kind(documents, "Deployment", "StatefulSet")["spec"]["template"]
+        (once,) = containers(pods)
+        return documents, pods, once
+
+    def test_they_are_the_proxies_but_for_what_they_run(self):
+        """Compared with a proxy on the same store, whose fields have tests above."""
+        for server, proxy in (("server.yaml", "gateway.yaml"), ("server-sqlite.yaml", "gateway-sqlite.yaml")):
+            with self.subTest(server=server):
+                documents, pods, once = self.once(server)
+                others, their_pods, theirs, _ = parts(proxy)
+                for field in ("securityContext", "automountServiceAccountToken", "enableServiceLinks", "topologySpreadConstraints"):
+                    ours, other = (json.dumps(one["spec"].get(field)).replace(release, "X")
+                                   for one, release in ((pods, "once"), (their_pods, "pay-gateway")))
+                    self.assertEqual(ours, other, field)
+                for field in ("securityContext", "lifecycle", "readinessProbe", "livenessProbe"):
+                    self.assertEqual(once[field], theirs[field], field)
+                self.assertIn("memory", once["resources"]["limits"])
+                owner, other = (of_kind(those, "Deployment", "StatefulSet")["spec"] for those in (documents, others))
+                self.assertEqual((owner["replicas"], owner.get("strategy")), (other["replicas"], other.get("strategy")))
+                self.assertGreater(pods["spec"]["terminationGracePeriodSeconds"], once["lifecycle"]["preStop"]["sleep"]["seconds"])
+                self.assertNotIn("ConfigMap", [one["kind"] for one in documents])
+
+    def test_what_is_mounted_is_there(self):
+        for name in SERVERS:
+            with self.subTest(file=name):
+                documents, pods, once = self.once(name)
+                secrets = {volume["name"]: volume["secret"] for volume in pods["spec"]["volumes"]}
+                mounts = {mount["mountPath"]: mount for mount in once["volumeMounts"]}
+                for path in re.findall(r"/etc/once/\S+?(?=[\s\"&,}\]]|$)", json.dumps([once["args"], once["env"]])):
+                    mount = mounts[str(pathlib.PurePath(path).parent)]
+                    self.assertIs(mount["readOnly"], True)
+                    secret = secrets[mount["name"]]
+                    self.assertEqual(secret["defaultMode"], 0o440)
+                    key = pathlib.PurePath(path).name
+                    self.assertIn(key, [item["key"] for item in secret["items"]] if "items" in secret else ["tls.crt", "tls.key"])
+                records = "/var/lib/once" in mounts
+                self.assertEqual(records, once["env"][0]["value"].startswith("sqlite:/var/lib/once/"))
+                self.assertEqual(records, of_kind(documents, "Deployment", "StatefulSet")["kind"] == "StatefulSet")
+                service = of_kind(documents, "Service")["spec"]
+                self.assertEqual(service["selector"], pods["metadata"]["labels"])
+                self.assertEqual(service["sessionAffinity"], "ClientIP")
+                self.assertEqual([port["targetPort"] for port in service["ports"]], ["claims"])
+                self.assertEqual({port["name"]: f"0.0.0.0:{port['containerPort']}" for port in once["ports"]},
+                                 {"claims": self.option(once, "listen"), "admin": self.option(once, "admin")})
+
+    @staticmethod
+    def option(once, name):
+        (value,) = [one.partition("=")[2] for one in once["args"] if one.startswith(f"--{name}=")]
+        return value
+
+    def test_the_program_takes_their_arguments(self):
+        """It is started with them, in a folder that stands for the pod: it serves those who may, and ends when it is told."""
+        for name in SERVERS:
+            with self.subTest(file=name), tempfile.TemporaryDirectory() as folder:
+                _, _, once = self.once(name)
+                root = pathlib.Path(folder)
+                for path in re.findall(r"/etc/once/[\w./-]+", " ".join(once["args"])):
+                    (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+                    (root / path[1:]).write_text(f"{TOKEN}\n" if "serve-clients" in path else f"{pathlib.PurePath(path).parent}-{'x' * 32}\n")
+                    (root / path[1:]).chmod(0o640)
+                authority = certificates.Authority(root)
+                pair = authority.sign("server")
+                for file, end in zip(pair, ("crt", "key")):
+                    (root / f"etc/once/serve-tls/tls.{end}").write_bytes(file.read_bytes())
+                of_clients = root / "etc/once/serve-clients/ca.crt"
+                if of_clients.exists():
+                    of_clients.write_bytes(authority.file.read_bytes())
+                words = [re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", word).replace("/etc/once/", f"{root}/etc/once/") for word in once["args"]]
+                process = subprocess.Popen([PROGRAM, *words], stderr=subprocess.PIPE, text=True, cwd=folder,
+                                           env={"PATH": os.environ["PATH"], "ONCE_STORE": f"sqlite:{root}/once.db"})
+                try:
+                    said = ""
+                    while "listening on" not in said:
+                        line = process.stderr.readline()
+                        self.assertTrue(line, said)
+                        said += line
+                    self.assert_serves(int(re.search(r"listening on 127.0.0.1 port (\d+)", said)[1]), authority.file,
+                                       pair if of_clients.exists() else None)
+                finally:
+                    process.terminate()
+                    rest = process.communicate(timeout=60)[1]
+                self.assertEqual(process.returncode, 0, said + rest)
+
+    def assert_serves(self, port, authority, certificate):
+        """Who has this certificate, or without one who has the token."""
+        trust = ssl.create_default_context(cafile=authority)
+        if certificate:
+            trust.load_cert_chain(*certificate)
+        for token in ([None] if certificate else [TOKEN, "x" * len(TOKEN)]):
+            client = http.client.HTTPSConnection("127.0.0.1", port, context=trust, timeout=60)
+            client.request("GET", "/v1/claims?key=a", headers={"Authorization": f"Bearer {token}"} if token else {})
+            self.assertEqual(client.getresponse().status, 404 if token in (None, TOKEN) else 401)
+            client.close()
+
+
 class Chart(unittest.TestCase):
     """What Helm is not needed for. tools/chart has the rest."""
 
@@ -326,6 +435,14 @@ class Chart(unittest.TestCase):
             if value is not None:
                 with self.subTest(setting=name, value=value):
                     jsonschema.validate(value, {**known[name], "definitions": SCHEMA["definitions"]})
+
+    def test_the_schema_knows_each_option_of_a_server(self):
+        told = subprocess.run([PROGRAM, "serve", "--help"], stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+        has = set(re.findall(r"^  (?:-h,)?--([\w-]+)", told, re.M))
+        made_by_templates = {"store", "listen", "tls-cert", "tls-key", "token-file", "client-ca", "admin", "admin-token-file"}
+        # Of a server that is shared by a Unix socket, or started on demand. --tenants follows from the secret.
+        not_offered = {"help", "unshared-store", "listen-mode", "tenants", "on-demand", "print-socket", "idle-timeout"}
+        self.assertEqual(set(SCHEMA["properties"]["serve"]["properties"]["options"]["properties"]), has - made_by_templates - not_offered)
 
     def test_the_schema_is_closed(self):
         def closed(node, path):
@@ -377,7 +494,10 @@ class Chart(unittest.TestCase):
         self.assertGreater(tried, 300)
 
     def test_values_that_do_not_fit(self):
-        gateway, sidecar = (next(path for path in VALUES if path.name == f"{form}-values.yaml") for form in ("gateway", "sidecar"))
+        gateway, sidecar, server = (CHART / f"ci/{form}-values.yaml" for form in ("gateway", "sidecar", "server"))
+
+        def serve(**of_serve):
+            return lambda all_values: all_values["serve"].update(of_serve)
 
         def without(*names):
             return lambda all_values: [all_values["settings"].pop(name) for name in names]
@@ -414,6 +534,17 @@ class Chart(unittest.TestCase):
             (sidecar, value(replicas=2)),
             (sidecar, value(upstream="http://pay:9000")),
             (sidecar, value(image={"repository": "once", "tag": 0.1})),
+            (gateway, value(serve=values(server)["serve"])),
+            (server, setting(principal_header="X")),  # Of a proxy: nothing would read it.
+            (server, setting(threads=4)),
+            (server, value(upstream="http://pay:9000")),
+            (server, value(networkPolicy={"enabled": False})),
+            (server, lambda all_values: all_values["serve"].pop("tokenSecret")),  # Open to everybody.
+            (server, lambda all_values: all_values["serve"].pop("tlsSecret")),
+            (server, serve(clientCaSecret={"name": "ca", "key": "ca.crt"})),
+            (server, serve(options={"max-claims": 0})),
+            (server, serve(options={"tenants": "none"})),
+            (server, value(store="sqlite:/var/lib/once/once.db", replicas=2)),
         )):
             all_values = values(file)
             change(all_values)

@@ -42,6 +42,32 @@ admin-token-file = "/etc/once/admin/{{ .Values.admin.tokenSecret.key }}"
 {{- end }}
 {{- end }}
 
+{{- /* Of a server. The store is in ONCE_STORE, where commands in the pod find it too. */ -}}
+{{- define "once.serveArgs" -}}
+- serve
+- --listen=0.0.0.0:7117
+- --tls-cert=/etc/once/serve-tls/tls.crt
+- --tls-key=/etc/once/serve-tls/tls.key
+{{- with .Values.serve.tokenSecret }}
+- --token-file=/etc/once/serve-clients/{{ .key }}
+{{- end }}
+{{- with .Values.serve.clientCaSecret }}
+- --client-ca=/etc/once/serve-clients/{{ .key }}
+{{- end }}
+# The kubelet asks the pod's address, not 127.0.0.1.
+- --admin=0.0.0.0:{{ int .Values.admin.port }}
+- --admin-token-file=/etc/once/admin/{{ .Values.admin.tokenSecret.key }}
+{{- range $name, $value := .Values.serve.options }}
+- {{ printf "--%s=%s" $name (kindIs "string" $value | ternary $value ($value | int64 | toString)) | toRawJson }}
+{{- end }}
+{{- end }}
+
+{{- /* What both kinds of program have, by the same names. */ -}}
+{{- define "once.option" -}}
+{{- $all := eq .all.Values.form "server" | ternary (dig "options" dict (.all.Values.serve | default dict)) .all.Values.settings }}
+{{- get $all .name }}
+{{- end }}
+
 {{- define "once.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -100,15 +126,29 @@ imagePullSecrets:
   {{- if eq .Values.form "sidecar" }}
   restartPolicy: Always
   {{- end }}
+  {{- if eq .Values.form "server" }}
+  args:
+    {{- include "once.serveArgs" . | nindent 4 }}
+  env:
+    - {name: ONCE_STORE, value: {{ toRawJson .Values.store }}}
+    {{- with .Values.env }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- else }}
   args: [proxy, --config, /etc/once/proxy/proxy.toml]
   {{- with .Values.env }}
   env:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- end }}
   ports:
+    {{- if eq .Values.form "server" }}
+    - {name: claims, containerPort: 7117}
+    {{- else }}
     - {name: http, containerPort: 8080}
+    {{- end }}
     - {name: admin, containerPort: {{ int .Values.admin.port }}}
-  {{- if eq .Values.form "gateway" }}
+  {{- if ne .Values.form "sidecar" }}
   lifecycle:
     preStop: {sleep: {seconds: {{ int .Values.preStopSeconds }}}}  # Until no more new connections come.
   {{- end }}
@@ -123,7 +163,12 @@ imagePullSecrets:
   securityContext:
     {{- include "once.security" . | nindent 4 }}
   volumeMounts:
+    {{- if eq .Values.form "server" }}
+    - {name: serve-tls, mountPath: /etc/once/serve-tls, readOnly: true}
+    - {name: serve-clients, mountPath: /etc/once/serve-clients, readOnly: true}
+    {{- else }}
     - {name: settings, mountPath: /etc/once/proxy, readOnly: true}
+    {{- end }}
     - {name: admin, mountPath: /etc/once/admin, readOnly: true}
     {{- range .Values.secretMounts }}
     - {name: {{ .name }}, mountPath: /etc/once/{{ .name }}, readOnly: true}
