@@ -3,17 +3,23 @@
 
 #include <algorithm>
 
-namespace once::testing {
-
-#if defined(__has_feature)  // clang has it.
-inline constexpr bool under_thread_sanitizer = __has_feature(thread_sanitizer);
-#elif defined(__SANITIZE_THREAD__)
-inline constexpr bool under_thread_sanitizer = true;
-#else
-inline constexpr bool under_thread_sanitizer = false;
+#if defined(__SANITIZE_THREAD__)  // GCC
+#define ONCE_UNDER_THREAD_SANITIZER
+#elif defined(__has_feature)  // clang
+#if __has_feature(thread_sanitizer)
+#define ONCE_UNDER_THREAD_SANITIZER
+#endif
 #endif
 
+namespace once::testing {
+
 // `usual`; a sixth of it under the thread sanitizer, which finds nothing more in the rest, and slows it most.
-constexpr int of_one_thread(int usual) { return under_thread_sanitizer ? std::max(1, usual / 6) : usual; }
+constexpr int of_one_thread(int usual) {
+#ifdef ONCE_UNDER_THREAD_SANITIZER
+  return std::max(1, usual / 6);
+#else
+  return usual;
+#endif
+}
 
 }  // namespace once::testing
